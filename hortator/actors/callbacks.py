@@ -1,0 +1,185 @@
+"""The one place that calls user code, and decides what each way out of it means.
+
+`call_user` drives an async callback step by step inside a copy of the context that the run was
+started in (a task per candidate would isolate context variables too, at four times the cost).
+Actors run under Trio's protection from KeyboardInterrupt; user code runs without it.
+
+What can come out of a callback:
+
+* a value: handed on;
+* `Cancelled`, while a scope around us is cancelled: it belongs to that scope and passes;
+* a stray `Cancelled`, with no cancelled scope around us: the candidate's failure;
+* KeyboardInterrupt or SystemExit: returned as `Interrupt`; its run stops and raises it;
+* a group: split by these same rules;
+* anything else: the candidate's failure, kept as itself.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import types
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+import trio
+
+from hortator.protocols.errors import StrayCancelled
+from hortator.protocols.signatures import is_async
+
+__all__ = ["Failed", "Interrupt", "Stepped", "call_now", "call_user", "is_async"]
+
+
+class Failed:
+    """What a callback raised."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Interrupt(Failed):
+    """A KeyboardInterrupt or SystemExit out of a callback: it ends the run, not the candidate."""
+
+    __slots__ = ()
+
+
+class Stepped(Protocol):
+    """Who wants to know of the steps of a callback."""
+
+    steps: int
+    suspended: bool
+    coroutine: Any
+
+
+@types.coroutine
+@trio.lowlevel.enable_ki_protection
+def call_user(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    context: contextvars.Context,
+    watch: Stepped,
+    on_suspend: Callable[[], None] | None = None,
+) -> Generator[Any, Any, Any]:
+    """Await an async callback, step by step in `context`, and route what comes out of it.
+
+    Args:
+        function: makes an awaitable.
+        args: its arguments.
+        context: where it runs, every step of it.
+        watch: is told each step.
+        on_suspend: called once, when the callback first lets the loop go.
+
+    Returns:
+        Its value, or `Failed`, or `Interrupt`.
+
+    Raises:
+        trio.Cancelled: a scope around the caller is cancelled. What the callback had done until
+            then stays done.
+    """
+    run = context.run
+    try:
+        coroutine = run(_call, function, args)
+        if not isinstance(coroutine, types.CoroutineType):
+            coroutine = _awaited(coroutine)
+        send = coroutine.send
+        trap = run(_step, send, None)
+        watch.suspended = True
+        watch.coroutine = coroutine
+        if on_suspend is not None:
+            on_suspend()
+        while True:
+            try:
+                answer = yield trap
+            except GeneratorExit:  # the loop is being torn down
+                run(coroutine.close)
+                raise
+            except BaseException as error:  # Trio throws only for a foreign trap: hand it in
+                resume, answer = coroutine.throw, error
+            else:
+                resume = send
+            watch.steps += 1
+            trap = run(_step, resume, answer)
+    except StopIteration as stop:  # how a coroutine returns
+        return stop.value
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        if isinstance(error, (trio.Cancelled, BaseExceptionGroup)) and _ours(error):
+            raise
+        return _routed(error)
+
+
+@trio.lowlevel.enable_ki_protection
+def call_now(
+    function: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context
+) -> Any:
+    """Call a sync callback on the loop, or in a worker thread, by the same rules.
+
+    Returns:
+        Its value, or `Failed`, or `Interrupt`; it never raises.
+    """
+    try:
+        return context.run(_call, function, args)
+    except BaseException as error:
+        return _routed(error)
+
+
+@trio.lowlevel.disable_ki_protection
+def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    return function(*args)
+
+
+@trio.lowlevel.disable_ki_protection
+def _step(resume: Callable[[Any], Any], value: Any) -> Any:
+    return resume(value)
+
+
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def _cancelled_here() -> bool:
+    """Whether some scope around the current task is cancelled, ours or an outer one."""
+    return trio.current_effective_deadline() == -math.inf
+
+
+def _ours(error: BaseException) -> bool:
+    """Whether `error` is nothing but a cancellation that has to pass through us."""
+    if not _cancelled_here():
+        return False
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(trio.Cancelled)[1] is None
+    return True
+
+
+def _routed(error: BaseException) -> Failed:
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return Interrupt(error)
+    if isinstance(error, trio.Cancelled):
+        return Failed(_stray())
+    if isinstance(error, BaseExceptionGroup):
+        return _routed_group(error)
+    return Failed(error)
+
+
+def _routed_group(group: BaseExceptionGroup[BaseException]) -> Failed:
+    exits, others = group.split((KeyboardInterrupt, SystemExit))
+    if exits is not None:
+        leaf: BaseException = exits
+        while isinstance(leaf, BaseExceptionGroup):
+            leaf = leaf.exceptions[0]
+        return Interrupt(leaf)
+    cancels, rest = group.split(trio.Cancelled)
+    if cancels is None or rest is None:
+        return Failed(group if cancels is None else _stray())
+    return Failed(rest)
+
+
+def _stray() -> StrayCancelled:
+    return StrayCancelled(
+        "a trio.Cancelled came out of the callback, but nothing around it was cancelled:"
+        " look for a cancel scope or nursery that is closed in another task than the one that"
+        " opened it, or for a stored Cancelled that is raised again"
+    )

@@ -1,0 +1,187 @@
+"""What a callback sees of its candidate: the running half of `CandidateContext`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from decimal import Decimal
+from typing import Any, Literal, Protocol
+
+import trio
+
+from hortator.protocols.attempt import Attempt, Declared
+from hortator.protocols.deadlines import Grace
+from hortator.protocols.errors import RunEnded, RunStopping, SideEffectBlocked
+from hortator.protocols.events import CandidatePublished, EffectChanged, Emitted
+from hortator.protocols.interfaces import Remaining
+from hortator.protocols.run import RunState
+from hortator.protocols.scoring import read_score
+from hortator.protocols.seeds import candidate_seed
+from hortator.protocols.usage import DIMENSIONS, NANO, Usage
+
+
+class Surroundings(Protocol):
+    """What a context needs to know of the run around its candidate."""
+
+    state: RunState
+    token: trio.lowlevel.TrioToken
+    clock: trio.abc.Clock
+    loop_thread: int
+    refused: int
+
+    def grace_at(self, now: float) -> Grace:
+        """The grace of the run's stop, or that of a stop right now."""
+        ...
+
+
+class Context:
+    """The context of one candidate; see `CandidateContext` for what its members promise."""
+
+    __slots__ = ("_around", "_attempt", "_state")
+
+    def __init__(self, around: Surroundings, attempt: Attempt) -> None:
+        self._around, self._attempt, self._state = around, attempt, around.state
+
+    @property
+    def index(self) -> int:
+        """The candidate's place in the run, from 0."""
+        return self._attempt.index
+
+    @property
+    def seed(self) -> int:
+        """64 bits, the same for the same run seed and index."""
+        return candidate_seed(self._state.seed, self._attempt.index)
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._state.run_id
+
+    @property
+    def deadline(self) -> float | None:
+        """Seconds on Trio's clock, None without a deadline."""
+        latest = min(self._state.deadline, self._attempt.limit or float("inf"))
+        return None if latest == float("inf") else latest
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the candidate has been told to stop, or has ended."""
+        attempt = self._attempt
+        return self._state.stopping or attempt.told or attempt.ended
+
+    def remaining(self) -> Remaining:
+        """What is left: seconds to the deadline, amounts of the lease (None: not limited)."""
+        deadline, lease = self.deadline, self._attempt.lease
+        spent = lease.reported
+        left: dict[str, Any] = {}
+        for position, _ in self._state.book.limits:
+            amount = max(0, lease.cap[position] - spent[position])
+            name = DIMENSIONS[position]
+            left[name] = Decimal(amount) / NANO if name == "cost" else amount
+        now = self._around.clock.current_time()
+        return Remaining(seconds=None if deadline is None else max(0.0, deadline - now), **left)
+
+    def charge(self, usage: Usage) -> None:
+        """Record what was spent, then check it against the lease."""
+        attempt = self._attempt
+        if attempt.ended and not attempt.detached:
+            self._around.refused += 1
+            raise RunEnded(f"candidate {attempt.index} has ended: its charge was not recorded")
+        phase: Literal["generating", "scoring"] = "scoring" if attempt.scorer_ran else "generating"
+        attempt.book.charge(attempt.lease, phase, usage)
+
+    async def reserve(self, usage: Usage) -> bool:
+        """Widen the lease, or say that the budget does not allow it. Does not wait for others."""
+        await trio.lowlevel.checkpoint()
+        attempt = self._attempt
+        if attempt.ended:
+            raise RunEnded(f"candidate {attempt.index} has ended: there is nothing to reserve")
+        granted = attempt.book.top_up(attempt.lease, usage)
+        attempt.denied = attempt.denied or not granted
+        return granted
+
+    def publish(self, output: Any, score: Any = None) -> None:
+        """Offer an output before the end; the last one that had a score stands if we are cut."""
+        read = None if score is None else read_score(score)
+        self._on_loop(self._publish, output, read)
+
+    def emit(self, kind: str, **data: Any) -> None:
+        """Tell observers something of your own."""
+        self._on_loop(self._tell, Emitted, kind, data)
+
+    def raise_if_stopping(self) -> None:
+        """Raise `RunStopping` if told to stop."""
+        if self.stopping:
+            raise RunStopping(f"candidate {self._attempt.index} has been told to stop")
+
+    @contextmanager
+    def cleanup(self, seconds: float | None = None) -> Generator[None]:
+        """A shield that ends with the work share of the grace, counted from the run's stop."""
+        now = trio.current_time()
+        until = self._around.grace_at(now).work_until
+        if seconds is not None:
+            until = min(until, now + seconds)
+        with trio.CancelScope(shield=True, deadline=until):
+            yield
+
+    def effect(
+        self, name: str, kind: Literal["read", "write"]
+    ) -> AbstractAsyncContextManager[None]:
+        """Declare a side effect; perform it inside `async with`."""
+        if kind not in ("read", "write"):
+            raise ValueError(f"effect({name!r}, {kind!r}): kind is 'read' or 'write'")
+        declared = Declared(name, kind)
+        attempt = self._attempt
+        if attempt.effects is None:
+            attempt.effects = []
+        attempt.effects.append(declared)
+        return self._performed(declared)
+
+    @asynccontextmanager
+    async def _performed(self, declared: Declared) -> AsyncGenerator[None]:
+        await trio.lowlevel.checkpoint_if_cancelled()  # told to stop: it stays not_started
+        if declared.kind == "write" and self._state.job.side_effects == "isolate":
+            raise SideEffectBlocked(
+                f"the write {declared.name!r} was not begun: this job isolates side effects;"
+                " write BestOfN(side_effects='allow') if each candidate may write"
+            )
+        # Unknown until its end is seen: a cut in the middle may have let it happen or not.
+        self._change(declared, "unknown")
+        try:
+            yield
+        except Exception:
+            # An error of the effect's own is its end; a Cancelled leaves it unknown.
+            self._change(declared, "failed")
+            raise
+        self._change(declared, "done")
+
+    def _change(self, declared: Declared, state: Literal["unknown", "done", "failed"]) -> None:
+        if not self._attempt.ended:  # a record that is made does not change any more
+            declared.state = state
+            self._tell(EffectChanged, declared.name, state)
+
+    def _publish(self, output: Any, score: Any) -> None:
+        attempt = self._attempt
+        if attempt.ended:
+            self._around.refused += 1
+            return
+        attempt.published += 1
+        if score is not None or attempt.published_score is None:
+            attempt.published_output, attempt.published_score = output, score
+        self._tell(CandidatePublished, score)
+
+    def _tell(self, event: Callable[..., Any], *rest: Any) -> None:
+        if self._attempt.ended or self._state.closed:
+            self._around.refused += 1
+            return
+        self._state.tell(event, self._attempt.index, trio.current_time(), *rest)
+
+    def _on_loop(self, function: Callable[..., None], *args: Any) -> None:
+        if threading.get_ident() == self._around.loop_thread:
+            function(*args)
+            return
+        try:
+            self._around.token.run_sync_soon(function, *args)
+        except trio.RunFinishedError:
+            self._around.refused += 1  # the loop is over, and so is whoever would be told

@@ -1,0 +1,371 @@
+"""A run while it is alive: its rules, its seats, and what its actors share.
+
+A *seat* is a task that plays one candidate after another; a *slot* is the right to generate. A
+seat holds a slot while it generates, and gives it up when its scorer first lets the loop go, so
+that somebody else can generate meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import attrs
+import trio
+
+from hortator.actors.callbacks import Failed, Interrupt, call_user
+from hortator.actors.context import Context
+from hortator.actors.mailbox import open_mailbox, waiting
+from hortator.actors.observer import AsyncObserver
+from hortator.actors.threads import GIVEN_UP, ThreadCall, Threads
+from hortator.protocols.attempt import Attempt
+from hortator.protocols.candidate import Status
+from hortator.protocols.deadlines import WORK_SHARE, Grace, grace_from
+from hortator.protocols.run import RunState
+from hortator.protocols.signatures import is_async
+
+
+@attrs.frozen
+class Look:
+    """To the runner: something has changed, look at the run."""
+
+
+@attrs.frozen
+class Finished:
+    """To the scorer: a candidate has generated and waits to be scored."""
+
+    turn: Turn
+
+
+OVER = object()
+"""Instead of a callback's value: the candidate's end has been recorded."""
+
+
+@attrs.frozen
+class Role:
+    """A callback of the job, and which part of a candidate it plays."""
+
+    function: Callable[..., Any]
+    asynchronous: bool
+    scores: bool
+
+    def begin(self, attempt: Attempt) -> None:
+        """Its first line is about to run: from now on it may cost something."""
+        if self.scores:
+            attempt.scorer_ran = True
+        else:
+            attempt.generator_ran = True
+
+
+@attrs.define(eq=False)
+class Turn:
+    """One candidate's turn: what its callbacks are called with.
+
+    Attributes:
+        attempt: the candidate.
+        ctx: what its callbacks see.
+        space: its own copy of the context that `start()` was called in.
+    """
+
+    attempt: Attempt
+    ctx: Context
+    space: contextvars.Context
+
+
+class Seat:
+    """One task of a run's pool.
+
+    Attributes:
+        scope: cancels what the seat plays; once cancelled it is left and another one opened.
+            It is a shield, limited by the run's deadline and stop: a cancel from around the
+            runtime arrives as a stop of the run, so that no seat raises into the nursery.
+        attempt: the candidate that it plays.
+        thread: the sync callback that it waits for.
+        slot: whether it holds one.
+    """
+
+    __slots__ = ("attempt", "scope", "slot", "thread")
+
+    def __init__(self, slot: bool) -> None:
+        self.scope = trio.CancelScope(shield=True)
+        self.attempt: Attempt | None = None
+        self.thread: ThreadCall | None = None
+        self.slot = slot
+
+
+class Services(Protocol):
+    """What the runtime lends to its runs."""
+
+    threads: Threads
+
+    def spawn(self, task: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Start a task in the work nursery."""
+        ...
+
+    def detach(self, crew: Crew, seat: Seat, attempt: Attempt, now: float) -> None:
+        """Take over work that a run gives up on."""
+        ...
+
+    def detach_observer(self, crew: Crew, observer: AsyncObserver, now: float) -> None:
+        """Take over an observer whose call does not end."""
+        ...
+
+    def ended_late(self, attempt: Attempt, value: Any) -> None:
+        """Detached work has ended, with this value or failure."""
+        ...
+
+
+class Crew:
+    """Everything of one run that has to do with time and tasks.
+
+    Attributes:
+        state: the rules.
+        seats: the tasks that play candidates.
+        free_slots: slots that no seat holds.
+        scoring: scorers at work.
+        unscored: candidates that wait in the scorer's mailbox.
+        grace: set once, when the run is told to stop or all its work has ended.
+        shield: over what tells of the run's end; its limit is the end of the grace.
+        refused: uses of a context after its candidate's end.
+        unheard: events that a receiver of `handle.events()` was too slow for.
+        why: what the stop is called where it is carried into a `Cancelled`.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        context: contextvars.Context,
+        play: Callable[[Crew, Seat], Awaitable[None]],
+        grace: float,
+        room: Callable[[float], float],
+    ) -> None:
+        self.services, self.context = services, context
+        self._play, self._grace, self._room = play, grace, room
+        self.state: RunState
+        self.generator: Role
+        self.scorer_role: Role
+        self.seats: set[Seat] = set()
+        self.free_slots = self.scoring = self.unscored = self.lost_slots = 0
+        self.refused = self.unheard = 0
+        self.why = ""
+        self.grace: Grace | None = None
+        self.shield = trio.CancelScope(shield=True)
+        self.token = trio.lowlevel.current_trio_token()
+        self.clock = trio.lowlevel.current_clock()
+        self.loop_thread = threading.get_ident()
+        self.runner, self.runner_mailbox = open_mailbox(Look)
+        self.scorer, self.scorer_mailbox = open_mailbox(Finished)
+        self._name = ""
+
+    def adopt(self, state: RunState) -> None:
+        """Take the rules over, before anything runs."""
+        job = state.job
+        self.state = state
+        self.generator = Role(job.generate, is_async(job.generate), scores=False)
+        if job.score is not None:
+            self.scorer_role = Role(job.score, is_async(job.score), scores=True)
+        self.free_slots = job.max_concurrency
+        self._name = f"hortator {state.run_id}"
+
+    @property
+    def grace_seconds(self) -> float:
+        """The most that the run takes past its stop, but for very many in flight."""
+        return self._grace
+
+    def grace_at(self, now: float) -> Grace:
+        """The grace of the run's stop, or that of a stop right now."""
+        if self.grace is not None:
+            return self.grace
+        return grace_from(now, self._grace, self._room(now), len(self.state.flying))
+
+    # -- seats -----------------------------------------------------------------------------------
+
+    def fill_seats(self) -> None:
+        """Open a seat for every free slot that has a candidate to play."""
+        state = self.state
+        pending = state.n - state.next_index
+        while self.free_slots and pending > 0 and state.admitting:
+            self.free_slots -= 1
+            pending -= 1
+            self.open_seat(slot=True)
+
+    def open_seat(self, *, slot: bool) -> None:
+        """Start one more task that plays candidates."""
+        seat = Seat(slot)
+        self.seats.add(seat)
+        self.services.spawn(self._sit, seat)
+
+    def give_up_slot(self, seat: Seat) -> None:
+        """Let somebody else generate while this seat's scorer waits."""
+        if seat.slot:
+            seat.slot = False
+            self.free_slots += 1
+            self.fill_seats()
+
+    def take_slot(self, seat: Seat) -> bool:
+        """Whether the seat may generate: it holds a slot, or gets one that is free."""
+        if not seat.slot and self.free_slots:
+            seat.slot = True
+            self.free_slots -= 1
+        return seat.slot
+
+    @trio.lowlevel.enable_ki_protection
+    async def _sit(self, seat: Seat) -> None:
+        trio.lowlevel.current_task().name = self._name
+        try:
+            await self._play(self, seat)
+        except Exception as bug:
+            # A bug of ours: callbacks are routed by call_user. It must not raise into the work
+            # nursery, where it would cancel the runs of others: its own run raises it.
+            self.crashed(bug)
+        finally:
+            self.seats.discard(seat)
+            if seat.slot:
+                self.free_slots += 1
+            self.wake()
+
+    def crashed(self, bug: BaseException) -> None:
+        """End the run with an error that is not of its callbacks' making."""
+        self.state.interrupt = self.state.interrupt or bug
+        self.state.stop("cancelled", self.clock.current_time())
+
+    # -- stopping --------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have the runner look at the run."""
+        self.runner.send_nowait(Look())
+
+    def on_stop(self, now: float) -> None:
+        """The run was told to stop: start the grace, cancel what is in flight."""
+        state = self.state
+        self.begin_grace(min(now, state.deadline))
+        for seat in self.seats:
+            self.cancel(seat)
+        for message in waiting(self.scorer_mailbox):
+            self.unscored -= 1
+            state.cut(message.turn.attempt, now)
+        self.wake()
+
+    def begin_grace(self, begins: float) -> None:
+        """Fix the end of the run: what tells of it is cut when the grace is over."""
+        self.grace = self.grace_at(begins)
+        # If the loop was blocked over the whole grace, observers still get their share of it.
+        share = (1 - WORK_SHARE) * self._grace
+        self.shield.deadline = max(self.grace.until, self.clock.current_time() + share)
+
+    def cancel(self, seat: Seat) -> None:
+        """Cancel what one seat plays."""
+        if seat.attempt is not None:
+            seat.attempt.cut_steps = seat.attempt.steps
+        seat.scope.cancel(f"{self._name}: {self.why or self.state.stop_reason}")
+
+    def give_up_on(self, seat: Seat, now: float) -> None:
+        """Detach what a seat plays. A slot that it holds is lost; a scorer's place is not."""
+        attempt = seat.attempt
+        assert attempt is not None
+        if attempt.status is Status.SCORING:
+            self.scoring -= 1
+        self.services.detach(self, seat, attempt, now)
+        if seat.slot:
+            seat.slot = False
+            self.lost_slots += 1
+        if seat.thread is not None:
+            seat.thread.abandon()
+        if self.unscored:
+            self.open_seat(slot=False)
+
+    # -- callbacks -------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        seat: Seat,
+        turn: Turn,
+        role: Role,
+        args: tuple[Any, ...],
+        on_suspend: Callable[[], None] | None = None,
+    ) -> Any:
+        """Call a callback of the candidate that a seat plays, and record its bad ends.
+
+        Args:
+            seat: plays the candidate.
+            turn: the candidate's.
+            role: the callback; a sync one runs in a worker thread.
+            args: its arguments.
+            on_suspend: called when it first lets the loop go.
+
+        Returns:
+            Its value, or `OVER` if the candidate's end has been recorded.
+
+        Raises:
+            trio.Cancelled: the seat was cancelled; the candidate's end has been recorded.
+        """
+        attempt = turn.attempt
+        came_back = False
+        try:
+            if role.asynchronous:
+                role.begin(attempt)
+                value = await call_user(role.function, args, turn.space, attempt, on_suspend)
+            else:
+                value = await self._in_thread(seat, turn, role, args, on_suspend)
+            came_back = True
+        finally:
+            if not came_back:
+                self._was_cut(attempt)
+        if attempt.ended:
+            if value is not GIVEN_UP:
+                self.services.ended_late(attempt, value)
+            return OVER
+        if isinstance(value, Failed):
+            self._failed(attempt, value)
+            return OVER
+        return value
+
+    async def _in_thread(
+        self,
+        seat: Seat,
+        turn: Turn,
+        role: Role,
+        args: tuple[Any, ...],
+        on_suspend: Callable[[], None] | None,
+    ) -> Any:
+        attempt, state, clock = turn.attempt, self.state, self.clock
+
+        def may_start() -> bool:
+            if state.stopping or attempt.told or attempt.ended:
+                return False
+            if state.late(attempt, clock.current_time()):
+                return False
+            role.begin(attempt)
+            return True
+
+        seat.thread = thread = ThreadCall(
+            self.services.threads,
+            f"{state.run_id} candidate {attempt.index}",
+            lambda value: self.services.ended_late(attempt, value),
+        )
+        attempt.suspended = True
+        if on_suspend is not None:
+            on_suspend()
+        try:
+            value = await thread.run(role.function, args, turn.space, may_start)
+        finally:
+            seat.thread = None
+        if inspect.isawaitable(value):
+            value = await call_user(lambda: value, (), turn.space, attempt)
+        return value
+
+    def _was_cut(self, attempt: Attempt) -> None:
+        if attempt.ended:
+            self.services.ended_late(attempt, None)
+        else:
+            self.state.cut(attempt, self.clock.current_time())
+
+    def _failed(self, attempt: Attempt, failure: Failed) -> None:
+        now = self.clock.current_time()
+        self.state.failed(attempt, failure.error, now)
+        if isinstance(failure, Interrupt):
+            self.state.interrupt = self.state.interrupt or failure.error
+            self.state.stop("cancelled", now)

@@ -1,0 +1,123 @@
+"""What outlived its run: who it is, where it is stuck, what it came to in the end."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any, Literal
+
+from hortator.actors.callbacks import Failed
+from hortator.protocols.attempt import Attempt
+from hortator.protocols.candidate import Detached, Status
+from hortator.protocols.usage import Usage
+
+_OURS = ("trio", "hortator", "outcome", "contextlib")
+
+
+class DetachedWork:
+    """A task or thread that a run gave up on.
+
+    Attributes:
+        attempt: the candidate, None for an observer.
+        ended: whether it has ended since.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        attempt: Attempt | None,
+        phase: Literal["generating", "scoring", "observing"],
+        since: float,
+        frame: Callable[[], types.FrameType | None] | None,
+        coroutine: Any,
+    ) -> None:
+        self.run_id, self.attempt, self.phase, self.since = run_id, attempt, phase, since
+        self.ended = False
+        self._frame, self._coroutine = frame, coroutine
+        self._kind: Literal["task", "thread"] = "task" if frame is None else "thread"
+        self._last_where = "not known"
+        self._late_usage: Usage | None = None
+        self._error: BaseException | None = None
+        self.where()
+
+    @property
+    def is_thread(self) -> bool:
+        """Whether a worker thread carries it."""
+        return self._kind == "thread"
+
+    def end(self, value: Any, late_usage: Usage | None) -> None:
+        """It has ended: with a value that nobody wants any more, or with an error."""
+        self.ended = True
+        self._late_usage = late_usage
+        self._error = value.error if isinstance(value, Failed) else None
+        self._coroutine = self._frame = None
+
+    def where(self) -> str:
+        """ "file:line in function" of the innermost place outside trio and this library."""
+        if not self.ended:
+            if self._frame is not None:
+                frame = self._frame()
+                frames = [] if frame is None else _stack(frame)
+            else:
+                frames = _awaited(self._coroutine)
+            self._last_where = _innermost(frames) or self._last_where
+        return self._last_where
+
+    def tale(self) -> str:
+        """Who it is and where it stands, for a log line."""
+        who = "an observer" if self.attempt is None else f"candidate {self.attempt.index}"
+        return f"{who} of {self.run_id} ({self.phase}) at {self.where()}"
+
+    def record(self) -> Detached:
+        """What is known of it at this moment."""
+        attempt = self.attempt
+        return Detached(
+            run_id=self.run_id,
+            candidate=None if attempt is None else attempt.index,
+            phase=self.phase,
+            since=self.since,
+            kind=self._kind,
+            where=self.where(),
+            lease=Usage() if attempt is None or self.ended else Usage.of(attempt.lease.cap),
+            ended=self.ended,
+            late_usage=self._late_usage,
+            error=self._error,
+        )
+
+
+def phase_of(attempt: Attempt) -> Literal["generating", "scoring"]:
+    """What a candidate that is given up is doing."""
+    return "scoring" if attempt.status is Status.SCORING else "generating"
+
+
+def _awaited(coroutine: Any) -> list[types.FrameType]:
+    """The frames from a coroutine to what it awaits, outermost first."""
+    frames: list[types.FrameType] = []
+    while coroutine is not None:
+        for kind in ("cr", "gi", "ag"):
+            frame = getattr(coroutine, f"{kind}_frame", None)
+            if frame is not None:
+                frames.append(frame)
+                inner = "gi_yieldfrom" if kind == "gi" else f"{kind}_await"
+                coroutine = getattr(coroutine, inner, None)
+                break
+        else:
+            return frames
+    return frames
+
+
+def _stack(frame: types.FrameType | None) -> list[types.FrameType]:
+    frames: list[types.FrameType] = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames[::-1]
+
+
+def _innermost(frames: list[types.FrameType]) -> str | None:
+    theirs = [f for f in frames if f.f_globals.get("__name__", "").split(".")[0] not in _OURS]
+    chosen = (theirs or frames)[-1:]
+    for frame in chosen:
+        code = frame.f_code
+        return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}"
+    return None

@@ -1,0 +1,157 @@
+"""The handle of a run that was started: wait for it, watch it, steer it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from types import TracebackType
+from typing import Any, Generic
+
+import trio
+
+from hortator.actors.runner import Run
+from hortator.protocols.candidate import Candidate
+from hortator.protocols.events import CandidateEnded, Event
+from hortator.protocols.interfaces import Out
+from hortator.protocols.result import RunResult, Snapshot
+
+SLACK = 1.0
+"""Seconds that a join waits past the grace for the run's result; more would be a bug of ours."""
+
+
+class RunHandle(Generic[Out]):
+    """A run that goes on by itself. Leaving `async with handle` cancels and joins it.
+
+    >>> async def watch(runtime, job):
+    ...     async with runtime.start(job, "question") as handle:
+    ...         print(handle.snapshot().statuses)
+    ...         return await handle.result()
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._run.state.run_id
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is a result."""
+        return self._run.finished.is_set()
+
+    async def result(self) -> RunResult[Out]:
+        """Wait for the result; may be called again and again.
+
+        Cancelling cancels the wait only, not the run.
+
+        Raises:
+            ObserverFailed: strict mode, and an observer raised.
+            KeyboardInterrupt, SystemExit: came out of a callback.
+        """
+        await self._run.finished.wait()
+        error = self._run.error()
+        if error is not None:
+            raise error
+        assert self._run.result is not None
+        return self._run.result
+
+    def cancel(self, reason: str = "") -> None:
+        """Stop the run now: what is in flight is cancelled, the best so far is selected.
+
+        A no-op once the run is stopping. Waits for nothing: `await handle.result()` does.
+
+        Args:
+            reason: for the logs of what is cancelled.
+        """
+        self._run.why = reason
+        self._run.state.stop("cancelled", self._run.clock.current_time())
+
+    def stop_after_current(self) -> None:
+        """Start no more candidates, and end when those in flight have ended."""
+        self._run.state.stop("stopped", self._run.clock.current_time(), in_flight=False)
+        self._run.wake()
+
+    def snapshot(self) -> Snapshot:
+        """The run as it is at this moment."""
+        return self._run.state.snapshot(self._run.clock.current_time())
+
+    def events(
+        self, *, buffer: int = 1024
+    ) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[Event | Snapshot]]:
+        """Receive the run's events from now on; the channel ends after the terminal event.
+
+        Who comes late gets a `Snapshot` first. Who is slower than `buffer` events loses the
+        newest, which `result.telemetry.dropped` counts, but never the terminal one.
+        """
+        return self._subscribed(buffer, lambda event: event, snapshot=True)
+
+    def candidates(self) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[Candidate[Out]]]:
+        """Receive the record of each candidate as it ends; those that have ended come first."""
+        records = self._run.state.records
+
+        def ended(event: Event) -> Candidate[Any] | None:
+            return records[event.candidate] if isinstance(event, CandidateEnded) else None
+
+        return self._subscribed(self._run.state.n, ended, snapshot=False)
+
+    async def join(self) -> None:
+        """Cancel the run if it is not over, and wait until it is.
+
+        Shielded, for no longer than the run's own grace allows.
+        """
+        if not self.ended:
+            self.cancel("left by whoever had started it")
+            grace = self._run.grace_at(trio.current_time())
+            with trio.CancelScope(shield=True, deadline=grace.until + SLACK):
+                await self._run.finished.wait()
+
+    async def __aenter__(self) -> RunHandle[Out]:
+        """The handle itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Cancel and join, however the block was left."""
+        await self.join()
+
+    @asynccontextmanager
+    async def _subscribed(
+        self, buffer: int, pick: Callable[[Event], Any], *, snapshot: bool
+    ) -> AsyncGenerator[trio.MemoryReceiveChannel[Any]]:
+        state = self._run.state
+        # One place more than the buffer: the terminal event always finds room.
+        send, receive = trio.open_memory_channel[Any](buffer + 2)
+        room = buffer
+
+        def deliver(event: Event) -> None:
+            item = pick(event)
+            if item is not None:
+                if send.statistics().current_buffer_used < room or event.terminal:
+                    with suppress(trio.BrokenResourceError):  # the receiver closed its end
+                        send.send_nowait(item)
+                else:
+                    self._run.unheard += 1
+            if event.terminal:
+                send.close()
+
+        if snapshot and state.sequence:
+            send.send_nowait(self.snapshot())
+            room += 1
+        elif not snapshot:
+            for record in state.candidates():
+                send.send_nowait(record)
+        if state.closed:
+            send.close()
+        else:
+            state.subscribe(deliver)
+        try:
+            with receive:
+                yield receive
+        finally:
+            state.unsubscribe(deliver)

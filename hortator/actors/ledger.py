@@ -1,0 +1,64 @@
+"""The ledger actor: settles what ends after its run.
+
+A run's book is asked in place, by a call: whoever asks runs in the thread that owns the book. Only
+what comes from work that no run waits for any more goes through this mailbox: a run's book is
+frozen when the run returns, so the open leases of detached work moved to the runtime's book, and
+they are settled there, one after the other, whenever that work ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from hortator.actors.mailbox import waiting
+from hortator.protocols.attempt import Attempt
+from hortator.protocols.ledger import Settled
+from hortator.protocols.usage import NOTHING
+
+
+@attrs.frozen
+class SettleLate:
+    """Detached work has ended.
+
+    Attributes:
+        attempt: whose; its lease is open in `attempt.book`.
+        value: what it returned or failed with.
+    """
+
+    attempt: Attempt
+    value: Any
+
+
+LedgerMessage: TypeAlias = SettleLate
+
+
+@trio.lowlevel.enable_ki_protection
+async def ledger(
+    mailbox: trio.MemoryReceiveChannel[LedgerMessage],
+    shield: trio.CancelScope,
+    settled: Callable[[Attempt, Settled, Any], None],
+) -> None:
+    """Settle late work until every address is closed.
+
+    Args:
+        mailbox: of late settlements.
+        shield: kept by the runtime, which limits it when it is left.
+        settled: is told what each lease came to.
+    """
+    with mailbox, shield:
+        async for message in mailbox:
+            _settle(message, settled)
+            for another in waiting(mailbox):
+                _settle(another, settled)
+
+
+def _settle(message: SettleLate, settled: Callable[[Attempt, Settled, Any], None]) -> None:
+    attempt = message.attempt
+    outcome = attempt.book.settle(
+        attempt.lease, generated=attempt.generator_ran, scored=attempt.scorer_ran, cut=True
+    )
+    settled(attempt, outcome or Settled(NOTHING, NOTHING, False), message.value)

@@ -1,0 +1,213 @@
+"""The observer actor: one subscriber's delivery, one call at a time, in sequence order.
+
+A sync observer is idle whenever it is told something, so it is called in place. An async one
+has a task and a mailbox. What waits there is bounded by class: deltas (`ctx.emit`) are dropped
+above `SOFT_LIMIT`, events of a candidate's life above `HARD_LIMIT`, the terminal event never.
+Each drop is counted. At the end of a run's grace what is still undelivered of it is cut.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from hortator.actors.callbacks import Failed, call_now, call_user
+from hortator.actors.mailbox import open_mailbox
+from hortator.protocols.errors import InvalidJob
+from hortator.protocols.events import Emitted, Event
+from hortator.protocols.signatures import check_callback, is_async
+
+Observer: TypeAlias = Callable[[Event], Awaitable[None] | None]
+"""An observer: sync and called on the loop, or async."""
+
+SOFT_LIMIT = 1024
+HARD_LIMIT = 65_536
+
+
+class Subscription:
+    """One run's events on their way to one observer, and how that went.
+
+    Attributes:
+        pending: events that it has not been called with yet.
+        closed: the run is over; whatever is still pending is dropped.
+        cut: its call was cut, or it never got to the terminal event.
+        failures: what its calls raised.
+    """
+
+    def __init__(self, observer: AsyncObserver | SyncObserver, settled: Callable[[], None]) -> None:
+        self._observer = observer
+        self._settled = settled
+        self.pending = self.delivered = self.dropped = 0
+        self.failures: list[BaseException] = []
+        self.closed = self.cut = False
+        self.on_failure: Callable[[BaseException], None] = lambda _: None
+
+    def deliver(self, event: Event) -> None:
+        """Hand over one event; never waits."""
+        self._observer.take(self, event)
+
+    def returned(self, value: Any) -> None:
+        """Count a call that came back."""
+        if isinstance(value, Failed):
+            self.failures.append(value.error)
+            self.on_failure(value.error)
+        else:
+            self.delivered += 1
+
+    def done(self) -> None:
+        """One event less is pending."""
+        self.pending -= 1
+        if not self.pending:
+            self._settled()
+
+    def close(self) -> None:
+        """The run is over: no call for it starts any more, and one that is under way is cut."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.pending:
+            self.cut = True
+            self.dropped += self.pending
+            self._observer.cut(self)
+
+
+class SyncObserver:
+    """Calls a sync observer in place."""
+
+    def __init__(self, callback: Observer, context: contextvars.Context) -> None:
+        self._callback, self._context = callback, context
+        self._queue: deque[tuple[Subscription, Event]] = deque()
+        self._busy = False
+
+    def take(self, subscription: Subscription, event: Event) -> None:
+        """Call it now; or, if it is in a call right now, right after that one."""
+        if self._busy:
+            self._queue.append((subscription, event))
+            return
+        self._busy = True
+        subscription.returned(call_now(self._callback, (event,), self._context))
+        while self._queue:  # what its own call caused: calls never overlap
+            later, event = self._queue.popleft()
+            if not later.closed:
+                later.returned(call_now(self._callback, (event,), self._context))
+        self._busy = False
+
+    def cut(self, subscription: Subscription) -> None:
+        """Nothing is ever pending."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def limit(self, deadline: float) -> None:
+        """Nothing to limit: no call of it outlasts the telling."""
+
+
+@attrs.frozen
+class Delivery:
+    """To an async observer: an event of a run."""
+
+    subscription: Subscription
+    event: Event
+
+
+class AsyncObserver:
+    """The mailbox of an async observer, and the task that empties it.
+
+    Attributes:
+        shield: its calls go on while the runtime's scope is cancelled, until this limit, which
+            is set when the run (or the runtime) that it belongs to is told to end.
+        coroutine: the call under way, to tell where it is stuck.
+        on_end: called when the task ends.
+    """
+
+    def __init__(self, callback: Observer, context: contextvars.Context) -> None:
+        self._callback, self._context = callback, context
+        self._address, self._mailbox = open_mailbox(Delivery)
+        self._waiting = 0
+        self._calling: Subscription | None = None
+        self._call_scope: trio.CancelScope | None = None
+        self.shield = trio.CancelScope(shield=True)
+        self.finished = False
+        self.steps = 0
+        self.suspended = False
+        self.coroutine: Any = None
+        self.on_end: Callable[[Any], None] = lambda _: None
+
+    def take(self, subscription: Subscription, event: Event) -> None:
+        """Leave an event in the mailbox, unless its class's limit is reached."""
+        limit = SOFT_LIMIT if isinstance(event, Emitted) else HARD_LIMIT
+        if self.finished or (self._waiting >= limit and not event.terminal):
+            subscription.dropped += 1
+            return
+        self._waiting += 1
+        subscription.pending += 1
+        self._address.send_nowait(Delivery(subscription, event))
+
+    def cut(self, subscription: Subscription) -> None:
+        """Cut the call under way, if it is for this run."""
+        if self._calling is subscription and self._call_scope is not None:
+            self._call_scope.cancel("the run is over")
+
+    def close(self) -> None:
+        """Let the task end when its mailbox is empty."""
+        self._address.close()
+
+    def limit(self, deadline: float) -> None:
+        """Cut whatever it is doing at this time, in seconds on Trio's clock."""
+        self.shield.deadline = deadline
+
+    @trio.lowlevel.enable_ki_protection
+    async def work(self) -> None:
+        """Call the observer with one event after another until the address is closed."""
+        try:
+            with self._mailbox, self.shield:
+                async for delivery in self._mailbox:
+                    self._waiting -= 1
+                    if not delivery.subscription.closed:
+                        await self._call(delivery)
+        finally:
+            self.finished = True
+            self.on_end(None)
+
+    async def _call(self, delivery: Delivery) -> None:
+        subscription = delivery.subscription
+        self._calling = subscription
+        with trio.CancelScope() as self._call_scope:
+            value = await call_user(self._callback, (delivery.event,), self._context, self)
+            subscription.returned(value)
+        self._calling = self._call_scope = self.coroutine = None
+        subscription.done()
+
+
+def observe(callback: Observer, context: contextvars.Context) -> SyncObserver | AsyncObserver:
+    """The right kind of actor for an observer.
+
+    Raises:
+        InvalidJob: it can't be called with one event.
+    """
+    check_callback("observer", callback, ("event",))
+    return (AsyncObserver if is_async(callback) else SyncObserver)(callback, context)
+
+
+def in_thread(observer: Callable[[Event], None]) -> Observer:
+    """Have a slow sync observer called in a worker thread instead of on the loop.
+
+    Its calls still never overlap. A call that is cut at the end of a run's grace goes on alone
+    in its thread, unheard.
+
+    >>> def slow(event): ...
+    >>> job_observers = (in_thread(slow),)
+    """
+    if is_async(observer):
+        raise InvalidJob("in_thread() takes a sync observer; pass an async one as it is")
+
+    async def observe_in_thread(event: Event) -> None:
+        await trio.to_thread.run_sync(observer, event, abandon_on_cancel=True)
+
+    return observe_in_thread
+

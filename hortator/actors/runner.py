@@ -1,0 +1,244 @@
+"""The runner actor: one run from its start to its result.
+
+How a run ends
+--------------
+
+Whatever ends it (all candidates have ended, a rule is met, a stop, the deadline, a cancel from
+any door) the same steps follow, in this order:
+
+1. The stop is taken in place, by whoever causes it: `RunState.stop` admits nobody any more and
+   `Crew.on_stop` fixes the grace and cancels what is in flight. Nothing waits in a queue.
+2. *Work share* (80 % of the grace): what is in flight unwinds. Cooperative work takes no time
+   for it. Each end is recorded by the candidate's own seat.
+3. What has not ended by then, though it has been stepped since its cancel, is detached: its lease
+   moves to the runtime's book, its record stays at the phase it is stuck in.
+4. What never started is skipped, the rules select, the book is frozen, the terminal event made.
+5. *Delivery share* (the rest): observers get what they have not got yet; then they are cut.
+6. The result is set, and who waits for it wakes up.
+
+The runner is shielded: a cancel from around the runtime reaches it as a stop. Its shield gets
+its limit, the end of the grace, in step 1, so that no observer can hold a run up for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+
+from hortator.actors.crew import Crew, Seat
+from hortator.actors.mailbox import waiting
+from hortator.actors.observer import AsyncObserver, Subscription
+from hortator.protocols.deadlines import WORK_SHARE
+from hortator.protocols.errors import ObserverFailed
+from hortator.protocols.result import RunResult, Telemetry
+from hortator.protocols.stopping import CUT_SHORT, StopReason
+
+MOST_TICKS = 16
+"""How many scheduler passes work may take to unwind when the grace was over before it began.
+
+Only a blocked event loop leads there. One pass is enough for a task that awaits, one more for
+each nursery around it."""
+
+
+class Run(Crew):
+    """A crew with its observers, and the result that it comes to.
+
+    Attributes:
+        subscriptions: of all observers, the run's own and the runtime's.
+        own_observers: async observers that live as long as the run.
+        strict: whether an observer's failure fails the run.
+        finished: set when there is a result or an error.
+        result: the result; set also when there is an error to raise.
+    """
+
+    def prepare(
+        self,
+        subscriptions: Sequence[Subscription],
+        own_observers: Sequence[AsyncObserver],
+        *,
+        strict: bool,
+        outer: bool,
+    ) -> None:
+        """Take the observers over, before anything runs."""
+        self.subscriptions, self.own_observers = list(subscriptions), own_observers
+        self.strict, self.outer = strict, outer
+        self.finished = trio.Event()
+        self.result: RunResult[Any] | None = None
+        for subscription in subscriptions:
+            subscription.on_failure = self._observer_failed
+            self.state.subscribe(subscription.deliver)
+
+    @property
+    def deadline_reason(self) -> StopReason:
+        """What the deadline is called in the result."""
+        return "outer_deadline" if self.outer else "deadline"
+
+    def begin_grace(self, begins: float) -> None:
+        """Fix the end of the run, for its observers too."""
+        super().begin_grace(begins)
+        for observer in self.own_observers:
+            observer.limit(self.shield.deadline)
+
+    def error(self) -> BaseException | None:
+        """What `run()` and `result()` raise instead of returning the result."""
+        if self.state.interrupt is not None:
+            return self.state.interrupt
+        failures = [failure for s in self.subscriptions for failure in s.failures]
+        if not self.strict or not failures:
+            return None
+        assert self.result is not None
+        return ObserverFailed(self.result, failures)
+
+    def _observer_failed(self, error: BaseException) -> None:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            self.state.interrupt = self.state.interrupt or error
+            self.state.stop("cancelled", self.clock.current_time())
+        elif self.strict:
+            self.state.stop("observer_failed", self.clock.current_time())
+
+
+@trio.lowlevel.enable_ki_protection
+async def runner(run: Run) -> None:
+    """Play a run. It can't be cancelled: it is stopped, and then takes no longer than the grace."""
+    state = run.state
+    selected, by = None, ""
+    try:
+        with run.shield:
+            await _work(run)
+            await _unwind(run)
+            now = trio.current_time()
+            state.skip_pending()
+            selected, by = state.choose()
+            state.close(now, selected)
+            await _deliver(run)
+    except Exception as bug:
+        # A bug of ours must not raise into the work nursery; whoever waits for the run gets it.
+        state.interrupt = state.interrupt or bug
+    finally:
+        for subscription in run.subscriptions:
+            subscription.close()
+        await _dismiss(run)
+        run.result = _result(run, selected, by)
+        run.finished.set()
+
+
+async def _work(run: Run) -> None:
+    """Wait until all work has ended, or the run has been stopped; at the deadline, stop it."""
+    state = run.state
+    if trio.current_time() >= state.deadline:
+        state.stop(run.deadline_reason, trio.current_time())
+    run.fill_seats()
+    while not state.stopping and (state.flying or (state.admitting and state.next_index < state.n)):
+        with trio.CancelScope(deadline=min(state.deadline, _next_overdue(run))):
+            await run.runner_mailbox.receive()
+            for _ in waiting(run.runner_mailbox):
+                pass
+        now = trio.current_time()
+        if now >= state.deadline:
+            state.stop(run.deadline_reason, now)
+        elif state.job.candidate_timeout is not None:
+            _give_up_on_overdue(run, now)
+    if run.grace is None:
+        run.begin_grace(trio.current_time())
+
+
+def _next_overdue(run: Run) -> float:
+    """When the next candidate will have outlived its own timeout and the work share of a grace."""
+    timeout = run.state.job.candidate_timeout
+    if timeout is None:
+        return math.inf
+    limits = [a.limit for a in run.state.flying.values() if a.limit is not None]
+    first = min(limits, default=trio.current_time() + timeout)
+    return first + WORK_SHARE * run.grace_seconds
+
+
+def _give_up_on_overdue(run: Run, now: float) -> None:
+    state = run.state
+    for seat in list(run.seats):
+        attempt = seat.attempt
+        if attempt is None or attempt.ended or attempt.limit is None:
+            continue
+        if now >= attempt.limit + WORK_SHARE * run.grace_seconds:
+            run.give_up_on(seat, now)
+    if run.lost_slots >= state.job.max_concurrency and state.next_index < state.n:
+        # Nobody can generate any more; those that are being scored end first.
+        state.stop("slots_lost", now, in_flight=not state.flying)
+
+
+async def _unwind(run: Run) -> None:
+    """Let what was cancelled end, until the work share is over; detach the rest."""
+    grace, state = run.grace, run.state
+    assert grace is not None
+    with trio.move_on_at(grace.work_until):
+        while state.flying or any(_leaving(seat) for seat in run.seats):
+            await run.runner_mailbox.receive()
+    # Past the work share. Who has not been stepped since its cancel had no chance to unwind: the
+    # loop was blocked, or it sits in a shield of its own. A few passes tell the two apart.
+    for _ in range(MOST_TICKS):
+        if not any(_unstepped(seat) for seat in run.seats):
+            break
+        await trio.lowlevel.cancel_shielded_checkpoint()
+    now = trio.current_time()
+    for seat in list(run.seats):
+        if seat.attempt is not None and not seat.attempt.ended:
+            run.give_up_on(seat, now)
+
+
+def _leaving(seat: Seat) -> bool:
+    """Whether the seat's task is about to end by itself."""
+    return seat.attempt is None or not seat.attempt.detached
+
+
+def _unstepped(seat: Seat) -> bool:
+    attempt = seat.attempt
+    if attempt is None or attempt.ended or seat.thread is not None:
+        return False
+    return attempt.steps == attempt.cut_steps
+
+
+async def _deliver(run: Run) -> None:
+    """Wait until every observer has got everything; the shield's limit ends this wait."""
+    while any(subscription.pending for subscription in run.subscriptions):
+        await run.runner_mailbox.receive()
+
+
+async def _dismiss(run: Run) -> None:
+    """Let the run's own observers go; one that swallows its cancel is detached."""
+    for observer in run.own_observers:
+        observer.close()
+    for _ in range(3):  # passes: its cancel, its way out, its task's end
+        if all(observer.finished for observer in run.own_observers):
+            return
+        await trio.lowlevel.cancel_shielded_checkpoint()
+    for observer in run.own_observers:
+        if not observer.finished:
+            run.services.detach_observer(run, observer, trio.current_time())
+
+
+def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:
+    state = run.state
+    reason = state.reason(selected)
+    subscriptions = run.subscriptions
+    records = state.candidates()
+    return RunResult(
+        selected=None if selected is None else records[selected],
+        candidates=records,
+        stop_reason=reason,
+        partial=reason in CUT_SHORT,
+        selected_by=by,
+        usage=state.book.report(),
+        telemetry=Telemetry(
+            events=state.sequence,
+            delivered=sum(s.delivered for s in subscriptions),
+            observer_errors=sum(len(s.failures) for s in subscriptions),
+            dropped=sum(s.dropped for s in subscriptions) + run.unheard,
+            cut=sum(s.cut for s in subscriptions),
+            refused=run.refused,
+        ),
+        seed=state.seed,
+        run_id=state.run_id,
+        elapsed=trio.current_time() - state.began,
+    )

@@ -1,0 +1,287 @@
+"""The runtime that people open, and the runs that they start on it."""
+
+from __future__ import annotations
+
+import contextvars
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Literal
+
+import trio
+
+from hortator.actors.crew import Crew
+from hortator.actors.handle import RunHandle
+from hortator.actors.observer import AsyncObserver, Observer, Subscription
+from hortator.actors.runner import Run
+from hortator.actors.seat import play
+from hortator.actors.workplace import Workplace
+from hortator.protocols.best_of_n import BestOfN
+from hortator.protocols.candidate import Detached
+from hortator.protocols.deadlines import WORK_SHARE, window
+from hortator.protocols.errors import InvalidJob, RuntimeClosed
+from hortator.protocols.interfaces import Out, Req
+from hortator.protocols.result import RunResult
+from hortator.protocols.run import RunState
+from hortator.protocols.usage import UsageReport
+
+_ambient: contextvars.ContextVar[Runtime | None] = contextvars.ContextVar(
+    "hortator runtime", default=None
+)
+_parent: contextvars.ContextVar[Crew | None] = contextvars.ContextVar("hortator run", default=None)
+_run_numbers = itertools.count(1)
+
+
+class Runtime:
+    """Runs jobs. Made by `open_runtime`; one is enough for a whole application."""
+
+    def __init__(self, workplace: Workplace, grace: float) -> None:
+        self._workplace, self._grace = workplace, grace
+
+    async def run(
+        self,
+        job: BestOfN[Req, Out],
+        request: Req,
+        *,
+        seed: int | None = None,
+        observers: Sequence[Observer] = (),
+        on_observer_error: Literal["ignore", "raise"] = "ignore",
+    ) -> RunResult[Out]:
+        """Run a job and return its result, at the latest at its deadline plus the grace.
+
+        The deadline is the job's timeout or the deadline of the scopes around this call, less a
+        margin, whichever is first; so `with trio.move_on_after(2): await runtime.run(...)`
+        returns the best so far inside those two seconds.
+
+        If the call is cancelled, its work is cancelled, the terminal event is delivered, and
+        `Cancelled` is raised, all within the grace. To keep the best so far of a run that you
+        cancel yourself, use `start`.
+
+        Args:
+            job: what to attempt, and how often.
+            request: handed to each candidate; containers in it are copied for each.
+            seed: of the run; drawn if None, and kept in the result.
+            observers: called with every event, sync on the loop or async in a task of their own.
+            on_observer_error: "ignore" counts what observers raise; "raise" stops the run.
+
+        Raises:
+            InvalidJob, DoesNotFit: before anything starts.
+            RuntimeClosed: the runtime is being left.
+            ObserverFailed: only with on_observer_error="raise".
+            KeyboardInterrupt, SystemExit: came out of a callback; the books are closed.
+
+        >>> async def main(job):
+        ...     async with open_runtime() as runtime:
+        ...         result = await runtime.run(job, "question")
+        ...         return result.output
+        """
+        handle = self.start(
+            job, request, seed=seed, observers=observers, on_observer_error=on_observer_error
+        )
+        try:
+            return await handle.result()
+        finally:
+            await handle.join()
+
+    def start(
+        self,
+        job: BestOfN[Req, Out],
+        request: Req,
+        *,
+        seed: int | None = None,
+        observers: Sequence[Observer] = (),
+        on_observer_error: Literal["ignore", "raise"] = "ignore",
+    ) -> RunHandle[Out]:
+        """Start a job and return at once; no callback runs before the next checkpoint.
+
+        Takes the arguments of `run`, and raises what is wrong with them here. The run goes on
+        until it ends, or `cancel` is called, or the runtime is left by an exception.
+
+        Raises:
+            InvalidJob, DoesNotFit: before anything starts.
+            RuntimeClosed: the runtime is being left.
+        """
+        if self._workplace.closing:
+            raise RuntimeClosed("this runtime is being left: start runs inside its `async with`")
+        _check(job, seed, on_observer_error)
+        now = trio.current_time()
+        grace = self._grace if job.grace is None else min(job.grace, self._grace)
+        parent = _parent.get()
+        if parent is not None:
+            # A nested run has always returned before the run around it gives up on it.
+            grace = min(grace, WORK_SHARE * parent.grace_seconds / 2)
+        span = window(now, job.timeout, trio.current_effective_deadline(), grace)
+
+        def room(at: float) -> float:
+            """How long a grace that begins at `at` may be."""
+            if parent is None or parent.grace is None:
+                return span.room
+            return min(span.room, max(0.0, parent.grace.work_until - at) / 2)
+
+        context = contextvars.copy_context()
+        run = Run(self._workplace, context, play, grace, room)
+        context.run(_parent.set, run)
+        run.adopt(
+            RunState(
+                job,
+                request,
+                run_id=f"run-{next(_run_numbers)}",
+                seed=random.getrandbits(64) if seed is None else seed,
+                began=now,
+                deadline=span.deadline,
+                on_stop=run.on_stop,
+                on_idle=run.wake,
+            )
+        )
+        own = [self._workplace.open_observer(each, context.copy()) for each in observers]
+        run.prepare(
+            [Subscription(each, run.wake) for each in (*self._workplace.observers, *own)],
+            [each for each in own if isinstance(each, AsyncObserver)],
+            strict=on_observer_error == "raise",
+            outer=span.outer,
+        )
+        self._workplace.begin(run)
+        return RunHandle(run)
+
+    @property
+    def detached(self) -> Sequence[Detached]:
+        """Work that outlived its run, ended or not; `reap()` forgets what has ended."""
+        return tuple(work.record() for work in self._workplace.work.values())
+
+    @property
+    def usage(self) -> UsageReport:
+        """What all runs that have ended cost, and what detached work still holds."""
+        return self._workplace.book.report()
+
+    def reap(self) -> Sequence[Detached]:
+        """Take the detached work that has ended out of `detached`, and return it."""
+        work = self._workplace.work
+        ended = [key for key, each in work.items() if each.ended]
+        return tuple(work.pop(key).record() for key in ended)
+
+    async def drain(self, timeout: float | None = None) -> Sequence[Detached]:
+        """Wait until all detached work has ended.
+
+        Args:
+            timeout: seconds to wait at the most; None waits without limit.
+
+        Returns:
+            What is still alive. Cancelling cancels the wait only.
+        """
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(math.inf if timeout is None else timeout):
+            while self._workplace.alive():
+                await self._workplace.changed()
+        return tuple(work.record() for work in self._workplace.alive())
+
+
+def open_runtime(
+    *,
+    grace: float = 0.25,
+    threads: int = 40,
+    observers: Sequence[Observer] = (),
+    exit_grace: float = 1.0,
+) -> AbstractAsyncContextManager[Runtime]:
+    """Open a runtime for the length of an `async with` block.
+
+    Leaving the block normally waits for the runs in flight; leaving it by an exception or a
+    cancellation stops them first. Then it waits for detached *tasks*, without limit, since Trio
+    can't leave a task behind: a WARNING under the logger "hortator" names them after the grace
+    and at doubling intervals. Detached *threads* are waited for no longer than `exit_grace`. The
+    block's exception leaves as itself, not in a group.
+
+    Args:
+        grace: seconds that a run may take past its stop, if its job allows so much: 80 % for
+            work to unwind, the rest to deliver what is left to tell.
+        threads: worker threads for sync callbacks, over all runs.
+        observers: told of every run, and of late ends of detached work.
+        exit_grace: seconds that leaving waits for detached threads.
+
+    Raises:
+        InvalidJob: an argument can't work as written.
+
+    >>> async def main():
+    ...     async with open_runtime(grace=0.5) as runtime:
+    ...         ...
+    """
+    for name, value in (("grace", grace), ("exit_grace", exit_grace)):
+        if not (isinstance(value, (int, float)) and 0 <= value < math.inf):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidJob(f"{name}={value!r}: write seconds from 0 up")
+    if type(threads) is not int or threads < 1:
+        raise InvalidJob(f"threads={threads!r}: write a whole number from 1 up")
+    return _OpenRuntime(grace, threads, observers, exit_grace)
+
+
+class _OpenRuntime:
+    """`open_runtime` at work. A class, not a generator: no scope is open across a `yield`."""
+
+    def __init__(
+        self, grace: float, threads: int, observers: Sequence[Observer], exit_grace: float
+    ) -> None:
+        self._grace, self._threads = grace, threads
+        self._observers, self._exit_grace = observers, exit_grace
+        self._manager = trio.open_nursery()
+        self._workplace: Workplace
+        self._outside: Runtime | None = None
+
+    async def __aenter__(self) -> Runtime:
+        nursery = await self._manager.__aenter__()
+        self._workplace = Workplace(
+            nursery, grace=self._grace, threads=self._threads, exit_grace=self._exit_grace
+        )
+        self._workplace.watch_all(self._observers)
+        runtime = Runtime(self._workplace, self._grace)
+        self._outside = _ambient.get()
+        _ambient.set(runtime)
+        return runtime
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _ambient.set(self._outside)
+        try:
+            await self._workplace.leave(stop=error is not None)
+        finally:
+            # Every task has ended. The body's exception is not handed to the nursery, which
+            # would put it into a group: returning None lets it go on as itself.
+            await self._manager.__aexit__(None, None, None)
+
+
+async def best_of_n(job: BestOfN[Req, Out], request: Req, **as_run: Any) -> RunResult[Out]:
+    """Run one job: on the runtime around the call if there is one, else on its own.
+
+    **With its own runtime it returns in time only for work that ends**: Trio can't leave a
+    task behind, so it waits for a callback that swallows its cancellation (and says so in the
+    log). What must end uses a process; what must return in time, an `open_runtime` around it.
+
+    Args:
+        job: what to attempt, and how often.
+        request: handed to each candidate.
+        as_run: the other arguments of `Runtime.run`.
+
+    Raises:
+        What `Runtime.run` raises.
+
+    >>> async def main(job):
+    ...     return (await best_of_n(job, "question")).output
+    """
+    runtime = _ambient.get()
+    if runtime is not None:
+        return await runtime.run(job, request, **as_run)
+    async with open_runtime() as own:
+        return await own.run(job, request, **as_run)
+
+
+def _check(job: object, seed: object, on_observer_error: object) -> None:
+    if not isinstance(job, BestOfN):
+        raise InvalidJob(f"run() takes a BestOfN(...), not {job!r}")
+    if seed is not None and type(seed) is not int:
+        raise InvalidJob(f"seed={seed!r}: write a whole number, or None to have one drawn")
+    if on_observer_error not in ("ignore", "raise"):
+        raise InvalidJob(f"on_observer_error={on_observer_error!r}: write 'ignore' or 'raise'")

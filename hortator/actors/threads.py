@@ -1,0 +1,123 @@
+"""Sync callbacks in worker threads, under one limiter for the whole runtime.
+
+A thread can't be cancelled. So a call is waited for under a shield until the run gives up on it
+(`ThreadCall.abandon`); then the thread goes on alone, keeps its token until it really ends, and
+what it ends with goes to `on_late`. A call that is still queued for a token when its run stops
+never starts: its first line runs only if nobody has told it to stop by then.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import trio
+
+from hortator.actors.callbacks import Failed, call_now
+from hortator.protocols.errors import NoThreadLeft, RunStopping
+
+
+GIVEN_UP = object()
+"""Instead of a value: nobody waits for the thread any more, and it will report by itself."""
+
+
+class Threads:
+    """The worker threads of one runtime.
+
+    Attributes:
+        limiter: at most so many at once.
+        abandoned: calls that their run gave up on and that have not ended.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.limiter = trio.CapacityLimiter(total)
+        self.abandoned: dict[ThreadCall, str] = {}
+
+
+class ThreadCall:
+    """One sync callback on its way through a worker thread; also what holds its token.
+
+    Attributes:
+        given_up: nobody waits for it any more.
+    """
+
+    def __init__(self, threads: Threads, name: str, on_late: Callable[[Any], None]) -> None:
+        self._threads, self._name, self._on_late = threads, name, on_late
+        self._scope = trio.CancelScope(shield=True)
+        self._ident: int | None = None
+        self._value: Any = None
+        self.given_up = False
+
+    def abandon(self) -> None:
+        """Stop waiting for the thread; called by the run when the work share is over."""
+        self.given_up = True
+        self._threads.abandoned[self] = self._name
+        self._scope.cancel("its run gave up on this thread")
+
+    def frame(self) -> FrameType | None:
+        """Where the thread is at this moment, if it is running."""
+        return None if self._ident is None else sys._current_frames().get(self._ident)
+
+    async def run(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+        may_start: Callable[[], bool],
+    ) -> Any:
+        """Run it and wait for it. Cancelling cuts the wait for a token, not the thread.
+
+        Args:
+            function: the callback.
+            args: its arguments.
+            context: where it runs.
+            may_start: asked in the thread, right before the callback's first line.
+
+        Returns:
+            The value, or `Failed`, or `Interrupt`, or `GIVEN_UP`.
+
+        Raises:
+            trio.Cancelled: cancelled while it waited for a token; it never starts.
+        """
+        limiter = self._threads.limiter
+        if len(self._threads.abandoned) >= limiter.total_tokens:
+            held = ", ".join(sorted(self._threads.abandoned.values()))
+            return Failed(
+                NoThreadLeft(
+                    f"all {limiter.total_tokens} worker threads are held by detached work"
+                    f" ({held}); use a process for work that can hang, or"
+                    " open_runtime(threads=...)"
+                )
+            )
+        await limiter.acquire_on_behalf_of(self)
+
+        def in_thread() -> None:
+            if not may_start():
+                self._value = Failed(RunStopping("told to stop before its first line"))
+                return
+            self._ident = threading.get_ident()
+            self._value = call_now(function, args, context)
+            self._ident = None
+
+        with self._scope:
+            await trio.to_thread.run_sync(
+                in_thread,
+                abandon_on_cancel=True,
+                limiter=self,  # type: ignore[arg-type]  # trio takes "anything compatible"
+                thread_name=f"hortator {self._name}",
+            )
+        return GIVEN_UP if self.given_up else self._value
+
+    async def acquire_on_behalf_of(self, borrower: object) -> None:
+        """Trio asks for a token: we took it before, where waiting for it can be cancelled."""
+
+    def release_on_behalf_of(self, borrower: object) -> None:
+        """The thread has really ended: Trio says so on the loop, abandoned or not."""
+        self._threads.limiter.release_on_behalf_of(self)
+        if self.given_up:
+            self._threads.abandoned.pop(self, None)
+            self._on_late(self._value)

@@ -1,0 +1,255 @@
+"""The workplace: the nursery that all work lives in, and what outlives single runs.
+
+The work nursery belongs to the runtime and not to the run. That is what makes a deadline hard:
+a run can return while an uncooperative attempt has not yet died. No task here ever raises into
+the nursery: seats, runners, observers and the ledger are shielded from the scopes around the
+runtime; a cancel of those arrives as a stop of every run, brought by the sentinel.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import trio
+
+from hortator.actors.crew import Crew, Seat
+from hortator.actors.detached import DetachedWork, phase_of
+from hortator.actors.ledger import SettleLate, ledger
+from hortator.actors.mailbox import open_mailbox
+from hortator.actors.observer import AsyncObserver, Observer, Subscription, SyncObserver, observe
+from hortator.actors.runner import Run, runner
+from hortator.actors.threads import Threads
+from hortator.protocols.attempt import Attempt
+from hortator.protocols.events import LateEnd
+from hortator.protocols.ledger import Book, Settled
+from hortator.protocols.usage import Usage
+
+logger = logging.getLogger("hortator")
+
+
+class Workplace:
+    """Tasks, threads and books of one runtime.
+
+    Attributes:
+        threads: the worker threads of sync callbacks.
+        book: what all runs that have ended came to, and the leases of detached work.
+        runs: those that have no result yet.
+        work: what outlived its run, ended or not.
+        observers: of all runs.
+        closing: the runtime is being left.
+    """
+
+    def __init__(
+        self, nursery: trio.Nursery, *, grace: float, threads: int, exit_grace: float
+    ) -> None:
+        self.threads = Threads(threads)
+        self.book = Book()
+        self.runs: set[Run] = set()
+        self.work: dict[Attempt | AsyncObserver, DetachedWork] = {}
+        self.observers: list[SyncObserver | AsyncObserver] = []
+        self.closing = False
+        self._nursery, self._grace, self._exit_grace = nursery, grace, exit_grace
+        self._changed = trio.Event()
+        self._tasks = 0
+        self._sentinel: trio.lowlevel.Task | None = None
+        self._shield = trio.CancelScope(shield=True)
+        self._ledger, mailbox = open_mailbox(SettleLate)
+        self._late_feeds: list[Subscription] = []
+        self._late_events = 0
+        self.spawn(ledger, mailbox, self._shield, self._settled_late)
+        self.spawn(self._watch_for_cancel)
+
+    # -- what runs are lent ----------------------------------------------------------------------
+
+    def spawn(self, task: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Start a task in the work nursery. It must not raise."""
+        self._tasks += 1
+        self._nursery.start_soon(self._counted, task, *args)
+
+    def open_observer(
+        self, callback: Observer, context: contextvars.Context
+    ) -> SyncObserver | AsyncObserver:
+        """The actor of an observer, started if it needs a task."""
+        observer = observe(callback, context)
+        if isinstance(observer, AsyncObserver):
+            self.spawn(observer.work)
+        return observer
+
+    def watch_all(self, observers: Sequence[Observer]) -> None:
+        """Have these observers told of every run, and of the late ends of detached work."""
+        context = contextvars.copy_context()
+        self.observers = [self.open_observer(each, context.copy()) for each in observers]
+        self._late_feeds = [Subscription(each, self.tell_changed) for each in self.observers]
+
+    def begin(self, run: Run) -> None:
+        """Have a run played."""
+        self.runs.add(run)
+        self.spawn(self._play, run)
+
+    def detach(self, crew: Crew, seat: Seat, attempt: Attempt, now: float) -> None:
+        """Take over work that a run gives up on: its lease, and its name."""
+        frame = None if seat.thread is None else seat.thread.frame
+        self.work[attempt] = DetachedWork(
+            crew.state.run_id, attempt, phase_of(attempt), now, frame, attempt.coroutine
+        )
+        crew.state.detach(attempt, now, self.book)
+
+    def detach_observer(self, crew: Crew, observer: AsyncObserver, now: float) -> None:
+        """Take over an observer whose call does not end."""
+        self.work[observer] = work = DetachedWork(
+            crew.state.run_id, None, "observing", now, None, observer.coroutine
+        )
+
+        def ended(value: Any) -> None:
+            work.end(value, None)
+
+        observer.on_end = ended
+
+    def ended_late(self, attempt: Attempt, value: Any) -> None:
+        """Detached work has ended: have its lease settled."""
+        self._ledger.send_nowait(SettleLate(attempt, value))
+
+    def alive(self) -> list[DetachedWork]:
+        """Detached work that has not ended."""
+        return [work for work in self.work.values() if not work.ended]
+
+    async def changed(self) -> None:
+        """Wait until a task of the runtime or a piece of detached work has ended."""
+        await self._changed.wait()
+
+    def tell_changed(self) -> None:
+        """Wake up whoever waits for a change."""
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _settled_late(self, attempt: Attempt, settled: Settled, value: Any) -> None:
+        work = self.work[attempt]
+        work.end(value, Usage.of(settled.charged))
+        number = self._late_events
+        self._late_events = number + 1
+        now = trio.current_time()
+        for feed in self._late_feeds:
+            feed.deliver(LateEnd(number, work.run_id, attempt.index, now, work.record()))
+        self.tell_changed()
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    @trio.lowlevel.enable_ki_protection
+    async def _counted(self, task: Callable[..., Awaitable[None]], *args: Any) -> None:
+        try:
+            await task(*args)
+        finally:
+            self._tasks -= 1
+            self.tell_changed()
+
+    async def _play(self, run: Run) -> None:
+        try:
+            await runner(run)
+        finally:
+            self.runs.discard(run)
+            self.book.absorb(run.state.book)
+
+    async def _watch_for_cancel(self) -> None:
+        """The sentinel: sleep until a scope around the runtime is cancelled, then stop the runs.
+
+        The cancel is taken as a wake-up instead of an exception, so that nothing is raised into
+        the nursery, where it would come out as a group instead of the body's own exception.
+        """
+        task = trio.lowlevel.current_task()
+
+        def cancelled(_: object) -> trio.lowlevel.Abort:
+            self._sentinel = None
+            trio.lowlevel.reschedule(task)
+            return trio.lowlevel.Abort.FAILED
+
+        if not self.closing:
+            self._sentinel = task
+            await trio.lowlevel.wait_task_rescheduled(cancelled)
+            self.stop_runs()
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def stop_runs(self) -> None:
+        """Stop every run as `handle.cancel` would."""
+        now = trio.current_time()
+        for run in tuple(self.runs):
+            run.state.stop("cancelled", now)
+
+    async def leave(self, *, stop: bool) -> None:
+        """Wait for the runs, or stop them; then for detached work, tasks without limit.
+
+        If it is cancelled while it waits for runs, they are stopped, and the rest goes on under
+        shields of limited length, one after another: Trio has no way to leave a task behind.
+        """
+        self.closing = True
+        try:
+            if not stop:
+                while self.runs:
+                    await self.changed()
+        finally:
+            self.stop_runs()
+            while self.runs:  # no longer than their grace
+                await self._wait(self._grace)
+            await self._wait_for_threads()
+            await self._wait_for_tasks()
+            await self._close()
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for a change, for so many seconds at the most, whatever is cancelled."""
+        deadline = trio.current_time() + max(0.0, seconds)
+        with trio.CancelScope(shield=True, deadline=deadline):
+            await self.changed()
+
+    async def _wait_for_threads(self) -> None:
+        until = trio.current_time() + self._exit_grace
+        while any(work.is_thread for work in self.alive()) and trio.current_time() < until:
+            await self._wait(until - trio.current_time())
+        left = [work.tale() for work in self.alive() if work.is_thread]
+        if left:
+            logger.warning(
+                "left %d detached thread(s) running after %g s: %s",
+                len(left),
+                self._exit_grace,
+                "; ".join(left),
+            )
+
+    async def _wait_for_tasks(self) -> None:
+        began = trio.current_time()
+        pause = max(self._grace, 0.01)
+        warn_at = began + pause
+        while stuck := [work for work in self.alive() if not work.is_thread]:
+            now = trio.current_time()
+            if now >= warn_at:
+                logger.warning(
+                    "leaving the runtime waits since %.2f s for %d task(s) that swallow their"
+                    " cancellation: %s",
+                    now - began,
+                    len(stuck),
+                    "; ".join(work.tale() for work in stuck),
+                )
+                pause *= 2
+                warn_at = now + pause
+            await self._wait(warn_at - now)
+
+    async def _close(self) -> None:
+        """Let the services end: they get the delivery share of a grace for what is left."""
+        if self._sentinel is not None:
+            trio.lowlevel.reschedule(self._sentinel)
+            self._sentinel = None
+        self._ledger.close()
+        limit = trio.current_time() + self._grace
+        self._shield.deadline = limit
+        for observer in self.observers:
+            observer.close()
+            observer.limit(limit)
+        while self._tasks and trio.current_time() < limit:
+            await self._wait(limit - trio.current_time())
+        if self._tasks:
+            logger.warning("leaving the runtime waits for %d observer(s)", self._tasks)
+        while self._tasks:
+            await self._wait(math.inf)
+        await trio.lowlevel.cancel_shielded_checkpoint()

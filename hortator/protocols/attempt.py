@@ -1,0 +1,98 @@
+"""One candidate in flight: everything that is known of it until its record is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hortator.protocols.candidate import Effect, EffectKind, EffectState, Status
+from hortator.protocols.ledger import Book, Lease
+from hortator.protocols.scoring import Score
+
+
+class Declared:
+    """A side effect that a callback declared; its state is changed in place."""
+
+    __slots__ = ("kind", "name", "state")
+
+    def __init__(self, name: str, kind: EffectKind) -> None:
+        self.name, self.kind = name, kind
+        self.state: EffectState = "not_started"
+
+    def record(self) -> Effect:
+        """What became of it, as it stands."""
+        return Effect(self.name, self.kind, self.state)
+
+
+class Attempt:
+    """A candidate from the grant of its lease to its end. Changed by its run and its own task.
+
+    Attributes:
+        index: its place in the run.
+        status: where it stands.
+        request: its own copy.
+        lease: what it may spend; `book` is where that is settled.
+        started: seconds on Trio's clock.
+        limit: when its own timeout ends, None without one.
+        generator_ran: whether the generator's first line ran; `scorer_ran` likewise.
+        suspended: whether a callback of it has ever let the loop go.
+        steps: how often its callback has been resumed; what is not stepped can't unwind.
+        denied: a top-up of its lease was refused.
+        coroutine: the callback that is being driven, to tell where it is stuck.
+        told: it alone was told to stop (its timeout), whatever the run does.
+        ended: its record is made; its context refuses from now on.
+        detached: the run gave up on it; it ends at the runtime.
+    """
+
+    __slots__ = (
+        "book",
+        "coroutine",
+        "cut_steps",
+        "denied",
+        "detached",
+        "effects",
+        "ended",
+        "error",
+        "generator_ran",
+        "index",
+        "lease",
+        "limit",
+        "output",
+        "published",
+        "published_output",
+        "published_score",
+        "request",
+        "score",
+        "scorer_ran",
+        "started",
+        "status",
+        "steps",
+        "suspended",
+        "told",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        request: Any,
+        lease: Lease,
+        book: Book,
+        started: float,
+        limit: float | None,
+    ) -> None:
+        self.index = index
+        self.status = Status.GENERATING
+        self.request = request
+        self.lease = lease
+        self.book = book
+        self.started = started
+        self.limit = limit
+        self.output: Any = None
+        self.score: Score | None = None
+        self.error: BaseException | None = None
+        self.generator_ran = self.scorer_ran = self.suspended = self.denied = False
+        self.told = self.ended = self.detached = False
+        self.steps = self.cut_steps = self.published = 0
+        self.published_output: Any = None
+        self.published_score: Score | None = None
+        self.effects: list[Declared] | None = None
+        self.coroutine: Any = None

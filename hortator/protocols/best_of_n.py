@@ -1,0 +1,140 @@
+"""A job: what to attempt, how often, under which limits, and what counts as best."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, Literal, TypeAlias
+
+import attrs
+
+from hortator.protocols.candidate import Generated
+from hortator.protocols.errors import InvalidJob
+from hortator.protocols.interfaces import CandidateContext, Generate, Out, Req
+from hortator.protocols.ledger import Budget, Limits, Rates, limits_of, preflight
+from hortator.protocols.scoring import Objective, Score
+from hortator.protocols.selection import Selector, best_score
+from hortator.protocols.signatures import check_callback
+from hortator.protocols.stopping import StopRule, all_candidates
+from hortator.protocols.usage import DIMENSIONS, NOTHING, Usage, estimated
+
+ScoreLike: TypeAlias = Score | float
+Scorer: TypeAlias = Callable[
+    [Req, Generated[Out], CandidateContext], Awaitable[ScoreLike] | ScoreLike
+]
+"""A scorer: async, or sync and then run in a worker thread."""
+
+DEFAULT_ESTIMATE = Usage(model_calls=1)
+_CALLS = DIMENSIONS.index("model_calls")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class BestOfN(Generic[Req, Out]):
+    """N attempts at one job. Immutable and reusable: it holds no state of any run.
+
+    Attributes:
+        generate: `generate(request, ctx)` makes one candidate's output.
+        score: `score(request, candidate, ctx)` returns a finite number or a `Score`.
+        n: how many candidates.
+        max_concurrency: how many may generate at the same time; as many again may be scored.
+        timeout: seconds for the whole run; None for no deadline, 0 skips everything.
+        candidate_timeout: seconds for each candidate's generation and scoring.
+        grace: seconds that the run may take past its deadline to unwind and to deliver; None
+            for the runtime's. Can only lower it.
+        budget: limits over all candidates together.
+        estimate: what one candidate's generation is expected to need; it is reserved before
+            the candidate starts. `model_calls` counts only if the budget limits it.
+        scoring_estimate: what one candidate's scoring is expected to need.
+        objective: whether a larger or a smaller score is better.
+        threshold: a score that is worse is rejected; inclusive.
+        tie_tolerance: scores this near to the best one are ties.
+        select: how the best is chosen; `best_score()` by default.
+        stop: what ends the run early; `all_candidates()`, nothing, by default.
+        on_early_stop: whether a run that is cut short selects the best so far, or nothing.
+        side_effects: "isolate" blocks writes declared with `ctx.effect`.
+
+    Raises:
+        InvalidJob: a value or callback cannot work as written.
+
+    >>> async def generate(request, ctx):
+    ...     return f"{request} #{ctx.index}"
+    >>> async def score(request, candidate, ctx):
+    ...     return len(candidate.output)
+    >>> BestOfN(generate=generate, score=score, n=8, timeout=2.0).n
+    8
+    """
+
+    generate: Generate[Req, Out]
+    score: Scorer[Req, Out] | None = None
+    n: int = 3
+    max_concurrency: int = 3
+    timeout: float | None = None
+    candidate_timeout: float | None = None
+    grace: float | None = None
+    budget: Budget = Budget()
+    estimate: Usage = DEFAULT_ESTIMATE
+    scoring_estimate: Usage = Usage()
+    objective: Objective = "max"
+    threshold: float | None = None
+    tie_tolerance: float = 1e-9
+    select: Selector = attrs.field(factory=best_score)
+    stop: StopRule = attrs.field(factory=all_candidates)
+    on_early_stop: Literal["best_so_far", "fail"] = "best_so_far"
+    side_effects: Literal["isolate", "allow"] = "isolate"
+    limits: Limits = attrs.field(init=False, repr=False)
+    rates: Rates = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        _whole("n", self.n)
+        _whole("max_concurrency", self.max_concurrency)
+        for name in ("timeout", "candidate_timeout", "grace"):
+            _seconds(name, getattr(self, name))
+        _number("tie_tolerance", self.tie_tolerance, least=0.0)
+        if self.threshold is not None:
+            _number("threshold", self.threshold)
+        _one_of("objective", self.objective, ("max", "min"))
+        _one_of("on_early_stop", self.on_early_stop, ("best_so_far", "fail"))
+        _one_of("side_effects", self.side_effects, ("isolate", "allow"))
+        check_callback("generate", self.generate, ("request", "ctx"))
+        if self.score is None:
+            raise InvalidJob(
+                "score is missing: `select` needs scores. Write score=your_scorer with"
+                " `async def your_scorer(request, candidate, ctx): return a_number`"
+            )
+        check_callback("score", self.score, ("request", "candidate", "ctx"))
+        if inspect.isfunction(self.stop) or inspect.isfunction(self.select):
+            raise InvalidJob("stop and select take rules: write stop=first_accepted(), with ()")
+        limits = limits_of(self.budget)
+        generation = estimated(self.estimate, "estimate")
+        if all(position != _CALLS for position, _ in limits):
+            # Only a limit makes calls countable: a job over processes has no model to call.
+            generation = (NOTHING[_CALLS], *generation[1:])
+        rates = Rates.of(generation, estimated(self.scoring_estimate, "scoring_estimate"))
+        preflight(limits, rates.combined, self.n)
+        object.__setattr__(self, "limits", limits)
+        object.__setattr__(self, "rates", rates)
+
+
+def _whole(name: str, value: Any) -> None:
+    if type(value) is not int or value < 1:
+        raise InvalidJob(f"{name}={value!r}: write a whole number from 1 up, such as {name}=4")
+
+
+def _seconds(name: str, value: Any) -> None:
+    if value is None:
+        return
+    _number(name, value, least=0.0, hint=f"seconds from 0 up, or {name}=None for no limit")
+
+
+def _number(
+    name: str, value: Any, *, least: float = -math.inf, hint: str = "a finite number"
+) -> None:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not good or not math.isfinite(value) or value < least:
+        raise InvalidJob(f"{name}={value!r}: write {hint}")
+
+
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidJob(f"{name}={value!r}: write one of {', '.join(map(repr, allowed))}")

@@ -1,0 +1,160 @@
+"""A candidate's life: its statuses, the legal steps between them, and its record."""
+
+from __future__ import annotations
+
+import enum
+from typing import Generic, Literal, TypeAlias
+
+import attrs
+
+from hortator.protocols.interfaces import Out
+from hortator.protocols.scoring import Score
+from hortator.protocols.usage import Usage
+
+
+class Status(enum.StrEnum):
+    """Where a candidate stands. `detached` is a flag beside it, not a status.
+
+    Ended: everything from `eligible` on. A record of a finished run shows `generating` or
+    `scoring` only together with `detached=True`: the work never ended, and that is where it is.
+    """
+
+    PENDING = "pending"
+    GENERATING = "generating"
+    GENERATED = "generated"
+    SCORING = "scoring"
+    ELIGIBLE = "eligible"
+    """Scored, accepted, and at the threshold or better."""
+    REJECTED = "rejected"
+    """Scored, but not accepted or not at the threshold."""
+    GENERATION_FAILED = "generation_failed"
+    """The generator raised; `error` has what."""
+    SCORING_FAILED = "scoring_failed"
+    """The scorer raised, or its answer is no score; `error` has what."""
+    BUDGET_EXCEEDED = "budget_exceeded"
+    """No lease could be granted, or more was spent than the lease covers."""
+    SIDE_EFFECT_BLOCKED = "side_effect_blocked"
+    """A write was tried in an isolated run."""
+    CANCELLED = "cancelled"
+    """Stopped by a stop, a cancellation or a rule that was met; it has really stopped."""
+    TIMED_OUT = "timed_out"
+    """Stopped by the deadline or its own timeout, or it ended at or after the deadline."""
+    SKIPPED = "skipped"
+    """No callback of it ever started."""
+
+
+_CUT = frozenset({Status.CANCELLED, Status.TIMED_OUT})
+_FAILED = _CUT | {Status.BUDGET_EXCEEDED, Status.SIDE_EFFECT_BLOCKED}
+
+STEPS: dict[Status, frozenset[Status]] = {
+    Status.PENDING: frozenset({Status.GENERATING, Status.BUDGET_EXCEEDED, Status.SKIPPED}),
+    Status.GENERATING: _FAILED | {Status.GENERATED, Status.GENERATION_FAILED, Status.SKIPPED},
+    Status.GENERATED: _CUT | {Status.SCORING},
+    Status.SCORING: _FAILED | {Status.ELIGIBLE, Status.REJECTED, Status.SCORING_FAILED},
+}
+"""The legal steps. A status that is no key is terminal."""
+
+TERMINAL: frozenset[Status] = frozenset(Status) - STEPS.keys()
+
+EffectState: TypeAlias = Literal["not_started", "unknown", "done", "failed"]
+EffectKind: TypeAlias = Literal["read", "write"]
+
+
+@attrs.frozen
+class Effect:
+    """What became of one side effect of a candidate.
+
+    Attributes:
+        name: as the callback named it.
+        kind: "read" or "write".
+        state: "done" or "failed" if it ended by itself; "unknown" if it was begun and cut, so
+            that it may or may not have happened; "not_started" if it was never begun.
+    """
+
+    name: str
+    kind: EffectKind
+    state: EffectState
+
+
+@attrs.frozen
+class Generated(Generic[Out]):
+    """What a scorer is shown of a candidate.
+
+    Attributes:
+        index: its place in the run, from 0.
+        output: what the generator returned.
+        usage: what it has reported so far.
+    """
+
+    index: int
+    output: Out
+    usage: Usage
+
+
+@attrs.frozen
+class Candidate(Generic[Out]):
+    """The record of one candidate. Its list in a result is in index order, one for each of n.
+
+    Attributes:
+        index: its place in the run, from 0.
+        status: where it ended; for detached work, the phase that it is stuck in.
+        detached: it had not ended when the run returned: see `Runtime.detached`.
+        request: the request as this candidate got it (its own copy of any container).
+        output: what it produced, or None; if `partial`, its last publication.
+        partial: `output` was published by work that was cut before it ended.
+        score: of `output`, if it was scored.
+        error: what it failed of, as itself.
+        usage: what the budget was charged for it.
+        estimated: whether part of `usage` is the estimate, for want of a report.
+        started: seconds from the run's start to its own, None if it never started.
+        elapsed: seconds from its start to its end.
+        effects: what became of its side effects, in the order of their declaration.
+        published: outputs that it published while it ran, counted.
+        eligible: whether it may be selected: its status is `eligible`, or it was cut and its
+            last scored publication is acceptable.
+    """
+
+    index: int
+    status: Status
+    detached: bool = False
+    request: object = None
+    output: Out | None = None
+    partial: bool = False
+    score: Score | None = None
+    error: BaseException | None = None
+    usage: Usage = Usage()
+    estimated: bool = False
+    started: float | None = None
+    elapsed: float = 0.0
+    effects: tuple[Effect, ...] = ()
+    published: int = 0
+    eligible: bool = False
+
+
+@attrs.frozen
+class Detached:
+    """Work that outlived its run. What it still does changes no result and is raised nowhere.
+
+    Attributes:
+        run_id: the run that started it.
+        candidate: its index there, None for an observer.
+        phase: what it was doing when the run gave up on it.
+        since: seconds on Trio's clock, when that was.
+        kind: whether a task or a worker thread carries it.
+        where: "file:line in function", the innermost place outside trio and this library.
+        lease: what is still reserved for it.
+        ended: whether it has ended since.
+        late_usage: what it came to, once it has ended.
+        error: what it raised at its end, if it did.
+    """
+
+    run_id: str
+    candidate: int | None
+    phase: Literal["generating", "scoring", "observing"]
+    since: float
+    kind: Literal["task", "thread"]
+    where: str
+    lease: Usage = Usage()
+    ended: bool = False
+    late_usage: Usage | None = None
+    error: BaseException | None = None

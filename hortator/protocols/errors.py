@@ -1,0 +1,105 @@
+"""Every error of the library, in one tree.
+
+::
+
+    HortatorError
+    ├── InvalidJob (also ValueError)      a job, limit or callback that cannot work as written
+    │   └── DoesNotFit                    n estimates do not fit the job's own limits
+    ├── NoEligibleCandidate               `RunResult.output` was read, and nothing was selected
+    ├── ObserverFailed                    strict mode: an observer raised (has `.result`)
+    ├── RuntimeClosed                     a run was started on a runtime that has been left
+    └── CandidateError                    why one candidate failed; kept on it, never raised by a run
+        ├── LeaseExceeded                 spent more than its lease covers
+        ├── RunEnded                      used its context after its own end
+        ├── RunStopping                   `ctx.raise_if_stopping()`: told to stop
+        ├── SideEffectBlocked             a write was tried in an isolated run
+        ├── NoThreadLeft                  every worker thread is held by detached work
+        ├── StrayCancelled                a Cancelled came out of code that nobody had cancelled
+        └── InvalidScore (also ValueError)   the scorer's answer is not a finite number
+
+What a user's callback raises is kept as itself on its candidate; it is never wrapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class HortatorError(Exception):
+    """The base of all errors that this library raises."""
+
+
+class InvalidJob(HortatorError, ValueError):
+    """A job, limit or callback cannot work as written. Raised before anything starts."""
+
+
+class DoesNotFit(InvalidJob):
+    """The estimates of all n candidates together do not fit a limit of the job's own budget."""
+
+
+class NoEligibleCandidate(HortatorError):
+    """`RunResult.output` was read, but no candidate was selected.
+
+    Attributes:
+        causes: what each failed candidate failed of, in index order.
+    """
+
+    def __init__(self, message: str, causes: Sequence[BaseException] = ()) -> None:
+        super().__init__(message)
+        self.causes: tuple[BaseException, ...] = tuple(causes)
+
+
+class ObserverFailed(HortatorError):
+    """An observer raised in a run with `on_observer_error="raise"`. The books are closed.
+
+    Attributes:
+        result: what the run came to, up to the stop.
+        failures: what observers raised, in the order of their calls.
+    """
+
+    def __init__(self, result: Any, failures: Sequence[BaseException]) -> None:
+        super().__init__(f"an observer raised {failures[0]!r}; the run's result is in .result")
+        self.result = result
+        self.failures: tuple[BaseException, ...] = tuple(failures)
+        self.__cause__ = failures[0]
+
+
+class RuntimeClosed(HortatorError):
+    """A run was started on a runtime that has been left or is being left."""
+
+
+class CandidateError(HortatorError):
+    """Why one candidate failed, as this library tells it."""
+
+
+class LeaseExceeded(CandidateError):
+    """The candidate has spent more than its lease covers. The spend is recorded all the same."""
+
+
+class RunEnded(CandidateError):
+    """A candidate's context was used after the candidate had ended. Nothing was changed by it."""
+
+
+class RunStopping(CandidateError):
+    """`ctx.raise_if_stopping()` was called, and the candidate has been told to stop."""
+
+
+class SideEffectBlocked(CandidateError):
+    """A write was tried by a candidate of a job with `side_effects="isolate"`."""
+
+
+class NoThreadLeft(CandidateError):
+    """A sync callback could not start: every worker thread is held by detached work."""
+
+
+class StrayCancelled(CandidateError):
+    """A callback let a `trio.Cancelled` out though neither it nor the run had been cancelled.
+
+    Most often a cancel scope or nursery of a library was closed in another task than the one
+    that opened it. Fails that candidate alone.
+    """
+
+
+class InvalidScore(CandidateError, ValueError):
+    """The scorer's answer is not a finite real number, nor a `Score` of one."""

@@ -1,0 +1,133 @@
+"""The interfaces that callbacks, selectors and actors are written against."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+import attrs
+
+from hortator.protocols.usage import Usage
+
+Req = TypeVar("Req")
+Out = TypeVar("Out")
+Message_contra = TypeVar("Message_contra", contravariant=True)
+
+
+class Address(Protocol[Message_contra]):
+    """Where an actor is told things: the sending end of its mailbox fits."""
+
+    def send_nowait(self, value: Message_contra, /) -> None:
+        """Leave a message; never waits."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Remaining:
+    """What a candidate has left. None is unlimited.
+
+    Attributes:
+        seconds: until the deadline; never negative.
+        model_calls: of its lease; the other amounts likewise.
+    """
+
+    seconds: float | None
+    model_calls: int | None = None
+    tool_calls: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    cost: Any = None
+
+
+class CandidateContext(Protocol):
+    """What a callback is given to see and steer its candidate with.
+
+    Everything but the async members may also be called from a worker thread.
+    """
+
+    @property
+    def index(self) -> int:
+        """The candidate's place in the run, from 0."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """64 bits, the same for the same run seed and index (SplitMix64)."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def deadline(self) -> float | None:
+        """When the candidate is cut, in seconds on Trio's clock; None without a deadline."""
+        ...
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the candidate has been told to stop. Sync code should look at it."""
+        ...
+
+    def remaining(self) -> Remaining:
+        """Seconds, calls, tokens and money that are left."""
+        ...
+
+    def charge(self, usage: Usage) -> None:
+        """Record what was spent: always recorded, then checked against the lease.
+
+        Raises:
+            LeaseExceeded: the lease does not cover it.
+            RunEnded: the candidate has ended; nothing was recorded in its result.
+        """
+        ...
+
+    async def reserve(self, usage: Usage) -> bool:
+        """Widen the lease before spending more; False if the budget does not allow it."""
+        ...
+
+    def publish(self, output: Any, score: Any = None) -> None:
+        """Offer an output before the end.
+
+        If the candidate is cut, its last publication that had a score stands as its output,
+        marked `partial`, and may be selected.
+        """
+        ...
+
+    def emit(self, kind: str, **data: Any) -> None:
+        """Tell observers something of your own. May be dropped when they are slow."""
+        ...
+
+    def raise_if_stopping(self) -> None:
+        """For sync code.
+
+        Raises:
+            RunStopping: the candidate has been told to stop.
+        """
+        ...
+
+    def cleanup(self, seconds: float | None = None) -> AbstractContextManager[None]:
+        """A shield for clean-up that has to await, limited to what is left of the grace.
+
+        Without it an await in a `finally` is cut at once when the candidate is cancelled.
+
+        Args:
+            seconds: at most so long; None for all that is left of the work share of the grace.
+        """
+        ...
+
+    def effect(
+        self, name: str, kind: Literal["read", "write"]
+    ) -> AbstractAsyncContextManager[None]:
+        """Declare a side effect now, perform it inside `async with`: its end is recorded.
+
+        Entering raises `SideEffectBlocked` for a write in an isolated run.
+        """
+        ...
+
+
+Generate: TypeAlias = Callable[[Req, CandidateContext], Awaitable[Out] | Out]
+"""A generator: async, or sync and then run in a worker thread."""

@@ -1,0 +1,356 @@
+"""The rules of one run: which candidate is next, what each end means, when it is over.
+
+A state machine without clock or await: the time is told to it. It is the single writer of the
+run's event sequence; it owns the book and every record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from hortator.protocols.attempt import Attempt
+from hortator.protocols.best_of_n import BestOfN
+from hortator.protocols.candidate import STEPS, Candidate, Status
+from hortator.protocols.copying import private_copy
+from hortator.protocols.errors import LeaseExceeded, SideEffectBlocked
+from hortator.protocols.events import (
+    CandidateEnded,
+    CandidateGenerated,
+    CandidateLeased,
+    CandidateScored,
+    CandidateStarted,
+    Event,
+    RunFinished,
+)
+from hortator.protocols.ledger import Book, Settled
+from hortator.protocols.result import Snapshot
+from hortator.protocols.scoring import Score, passes
+from hortator.protocols.stopping import CUT_SHORT, StopReason
+from hortator.protocols.usage import NOTHING, Usage
+
+_UNTOUCHED = Settled(NOTHING, NOTHING, False)
+_NO_USAGE = Usage()
+
+
+class RunState:
+    """One run, as its rules see it.
+
+    Invariants:
+
+    1. Terminal records + detached ones + those in flight + those pending = n.
+    2. A record, once made, is not made again: `record` asserts it.
+    3. Sequence numbers start at 0 and have no gap; nothing follows the terminal event.
+    4. After `stopping` no callback starts; after `closed` nothing changes any more.
+    """
+
+    def __init__(
+        self,
+        job: BestOfN[Any, Any],
+        request: Any,
+        *,
+        run_id: str,
+        seed: int,
+        began: float,
+        deadline: float,
+        on_stop: Callable[[float], None],
+        on_idle: Callable[[], None],
+    ) -> None:
+        self.job = job
+        self.request = private_copy(request)
+        self.run_id, self.seed = run_id, seed
+        self.began, self.deadline = began, deadline
+        self.n = job.n
+        self.book = Book(job.limits, job.rates)
+        self.subscribers: tuple[Callable[[Event], None], ...] = ()
+        self.flying: dict[int, Attempt] = {}
+        self.records: list[Candidate[Any] | None] = [None] * job.n
+        self.next_index = self.sequence = 0
+        self.stop_reason: StopReason | None = None
+        self.admitting = True
+        self.stopping = self.closed = self.denied = False
+        self.first: int | None = None
+        self.interrupt: BaseException | None = None
+        self._on_stop, self._on_idle = on_stop, on_idle
+        self._usage_by_rate = Usage.of(job.rates.whole.charged)
+
+    # -- a candidate's way through the run, in order -------------------------------------------
+
+    def begin(self, now: float) -> Attempt | None:
+        """Start the next candidate that can be paid for; None if there is none to start."""
+        while self.admitting and self.next_index < self.n:
+            index = self.next_index
+            self.next_index = index + 1
+            lease = self.book.reserve(index)
+            if lease is None:
+                self.denied = True
+                self._deny(index, now)
+                continue
+            timeout = self.job.candidate_timeout
+            attempt = self.flying[index] = Attempt(
+                index,
+                private_copy(self.request),
+                lease,
+                self.book,
+                now,
+                None if timeout is None else now + timeout,
+            )
+            if self.subscribers:
+                self.tell(CandidateStarted, index, now)
+                self.tell(CandidateLeased, index, now, lease.number)
+            else:
+                self.sequence += 2
+            return attempt
+        return None
+
+    def generated(self, attempt: Attempt, output: Any, now: float) -> bool:
+        """Take in an output; whether it is to be scored (not if the run is stopping, or late)."""
+        attempt.output = output
+        attempt.status = Status.GENERATED
+        self.tell(CandidateGenerated, attempt.index, now)
+        if not self.stopping and not attempt.told and not self.late(attempt, now):
+            return True
+        self.cut(attempt, now)
+        return False
+
+    def scored(self, attempt: Attempt, score: Score, now: float) -> None:
+        """Take in a score; it may meet the stopping rule, which stops the run."""
+        attempt.score = score
+        if score.usage is not None:
+            try:
+                attempt.book.charge(attempt.lease, "scoring", score.usage)
+            except LeaseExceeded as error:
+                self.end(attempt, Status.BUDGET_EXCEEDED, now, error)
+                return
+        self.tell(CandidateScored, attempt.index, now, score)
+        job = self.job
+        good = passes(score, job.threshold, job.objective)
+        self.end(attempt, Status.ELIGIBLE if good else Status.REJECTED, now)
+        if good and attempt.status is Status.ELIGIBLE and job.stop.met(score.value, job.objective):
+            if job.stop.takes_the_first and self.first is None:
+                self.first = attempt.index
+            self.stop(job.stop.reason, now)
+
+    def failed(self, attempt: Attempt, error: BaseException, now: float) -> None:
+        """End a candidate whose callback raised."""
+        if isinstance(error, LeaseExceeded) or attempt.denied:
+            status = Status.BUDGET_EXCEEDED
+        elif isinstance(error, SideEffectBlocked):
+            status = Status.SIDE_EFFECT_BLOCKED
+        elif attempt.told or self.stopping:
+            # What it raises once it was told to stop is the form that its stopping took.
+            self.cut(attempt, now, error)
+            return
+        elif attempt.status is Status.GENERATING:
+            status = Status.GENERATION_FAILED
+        else:
+            status = Status.SCORING_FAILED
+        self.end(attempt, status, now, error)
+
+    def cut(self, attempt: Attempt, now: float, error: BaseException | None = None) -> None:
+        """End a candidate that was stopped before its own end."""
+        self.end(attempt, self._cut_status(attempt, now), now, error)
+
+    def end(
+        self, attempt: Attempt, status: Status, now: float, error: BaseException | None = None
+    ) -> None:
+        """Settle its lease, make its record and tell of it: exactly once for each attempt."""
+        if self.late(attempt, now) and status is not Status.SKIPPED:
+            if status is not Status.CANCELLED or not self._stopped_early():
+                status = Status.TIMED_OUT
+        assert status in STEPS[attempt.status], f"{attempt.status} can't become {status}"
+        was_cut = status is Status.CANCELLED or status is Status.TIMED_OUT
+        if not attempt.generator_ran:  # no line of it ran, so nothing can be billed for it
+            settled = attempt.book.settle(attempt.lease, generated=False, scored=False, cut=False)
+        else:
+            settled = attempt.book.settle(
+                attempt.lease, generated=True, scored=attempt.scorer_ran, cut=was_cut
+            )
+        if settled is None:
+            raise AssertionError(f"candidate {attempt.index} was settled twice")
+        attempt.status, attempt.ended = status, True
+        attempt.error = error
+        self._record(attempt, settled, now, was_cut, detached=False)
+
+    def detach(self, attempt: Attempt, now: float, to: Book) -> None:
+        """Give up on work that does not end: its lease moves, its record stays at its phase."""
+        attempt.book.move(attempt.lease, to)
+        attempt.book = to
+        attempt.detached = attempt.ended = True
+        self._record(attempt, _UNTOUCHED, now, True, detached=True)
+
+    def late(self, attempt: Attempt, now: float) -> bool:
+        """Whether `now` is at or after the deadline, the run's or its own."""
+        return now >= self.deadline or (attempt.limit is not None and now >= attempt.limit)
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    def stop(self, reason: StopReason, now: float, *, in_flight: bool = True) -> None:
+        """End the run: admit nobody, and (`in_flight`) tell those in flight to stop.
+
+        The first reason stays, but for one that only stopped admitting.
+        """
+        if self.closed or self.stopping:
+            return
+        self.admitting = False
+        self.stop_reason = reason
+        if in_flight:
+            self.stopping = True
+            self._on_stop(now)
+        elif not self.flying:
+            self._on_idle()
+
+    def close(self, now: float, selected: int | None) -> RunFinished:
+        """Skip what never started, freeze the book and make the terminal event."""
+        assert not self.flying, f"in flight: {sorted(self.flying)}"
+        self.admitting = False
+        reason = self.reason(selected)
+        finished = RunFinished(
+            self.sequence,
+            self.run_id,
+            now,
+            reason,
+            reason in CUT_SHORT,
+            selected,
+            Counter(candidate.status for candidate in self.candidates()),
+            tuple(c.index for c in self.candidates() if c.detached),
+            Usage.of(tuple(self.book.settled)),
+        )
+        self.book.freeze()
+        self.closed = True
+        self.sequence += 1
+        for deliver in self.subscribers:
+            deliver(finished)
+        return finished
+
+    def skip_pending(self) -> None:
+        """Make the records of all candidates that never started."""
+        for index, record in enumerate(self.records):
+            if record is None and index not in self.flying:
+                self.records[index] = Candidate(index, Status.SKIPPED, request=self.request)
+        self.next_index = self.n
+
+    def reason(self, selected: int | None) -> StopReason:
+        """Why the run ended, given what was selected."""
+        if self.stop_reason is not None:
+            return self.stop_reason
+        if self.denied:
+            return "budget_exceeded"
+        return "completed" if selected is not None else "no_eligible"
+
+    def candidates(self) -> tuple[Candidate[Any], ...]:
+        """The records that are made, in index order."""
+        return tuple(record for record in self.records if record is not None)
+
+    def choose(self) -> tuple[int | None, str]:
+        """Whom the rules select now, and by which rule."""
+        reason = self.reason(0)
+        if self.job.on_early_stop == "fail" and reason in CUT_SHORT:
+            return None, ""
+        if self.first is not None:
+            return self.first, self.job.stop.reason
+        select = self.job.select
+        chosen = select.choose(self.candidates(), self.job.objective, self.job.tie_tolerance)
+        return (chosen, select.name) if chosen is not None else (None, "")
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The run at this moment."""
+        ended = self.candidates()
+        statuses = Counter(candidate.status for candidate in ended)
+        statuses.update(attempt.status for attempt in self.flying.values())
+        pending = self.n - statuses.total()
+        if pending:
+            statuses[Status.PENDING] = pending
+        best = self.job.select.choose(ended, self.job.objective, self.job.tie_tolerance)
+        return Snapshot(
+            run_id=self.run_id,
+            time=now,
+            elapsed=now - self.began,
+            deadline=None if self.deadline == float("inf") else self.deadline,
+            statuses=dict(statuses),
+            ended=ended,
+            best=best,
+            usage=self.book.report(),
+            stop_reason=self.stop_reason,
+            sequence=self.sequence,
+        )
+
+    def tell(self, event: Callable[..., Event], index: int, now: float, *rest: Any) -> None:
+        """Number an event and hand it to every subscriber: the single writer of the sequence."""
+        assert not self.closed, "an event after the terminal one"
+        number = self.sequence
+        self.sequence = number + 1
+        if self.subscribers:
+            made = event(number, self.run_id, index, now, *rest)
+            for deliver in self.subscribers:
+                deliver(made)
+
+    def subscribe(self, deliver: Callable[[Event], None]) -> None:
+        """Have every event from now on handed to `deliver`, which must not raise."""
+        self.subscribers = (*self.subscribers, deliver)
+
+    def unsubscribe(self, deliver: Callable[[Event], None]) -> None:
+        """Undo `subscribe`; a no-op if it was undone before."""
+        self.subscribers = tuple(kept for kept in self.subscribers if kept is not deliver)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _deny(self, index: int, now: float) -> None:
+        self.records[index] = Candidate(index, Status.BUDGET_EXCEEDED, request=self.request)
+        self.tell(CandidateEnded, index, now, Status.BUDGET_EXCEEDED, False, None)
+
+    def _stopped_early(self) -> bool:
+        return self.stopping and self.stop_reason not in ("deadline", "outer_deadline")
+
+    def _cut_status(self, attempt: Attempt, now: float) -> Status:
+        if not attempt.generator_ran and attempt.status is Status.GENERATING:
+            return Status.SKIPPED
+        if self._stopped_early() and not attempt.told:
+            return Status.CANCELLED
+        return Status.TIMED_OUT if self.late(attempt, now) or self.stopping else Status.CANCELLED
+
+    def _record(
+        self, attempt: Attempt, settled: Settled, now: float, was_cut: bool, *, detached: bool
+    ) -> None:
+        index = attempt.index
+        assert self.records[index] is None, f"candidate {index} ended twice"
+        output, score, partial = attempt.output, attempt.score, False
+        status = attempt.status
+        eligible = status is Status.ELIGIBLE
+        if attempt.published and not eligible and status is not Status.REJECTED:
+            # Published, then cut: that stands, if it was scored. Published, then failed: kept.
+            best = attempt.published_score
+            if output is None or (was_cut and best is not None):
+                output, score, partial = attempt.published_output, best, True
+                eligible = (
+                    was_cut
+                    and best is not None
+                    and passes(best, self.job.threshold, self.job.objective)
+                )
+        if settled is self.job.rates.whole:
+            usage = self._usage_by_rate
+        else:
+            usage = Usage.of(settled.charged) if settled is not _UNTOUCHED else _NO_USAGE
+        effects = attempt.effects
+        self.records[index] = Candidate(
+            index,
+            status,
+            detached,
+            attempt.request,
+            output,
+            partial,
+            score,
+            attempt.error,
+            usage,
+            settled.estimated,
+            attempt.started - self.began,
+            now - attempt.started,
+            () if effects is None else tuple(effect.record() for effect in effects),
+            attempt.published,
+            eligible,
+        )
+        del self.flying[index]
+        self.tell(CandidateEnded, index, now, status, detached, attempt.error)
+        if not self.flying and (self.next_index >= self.n or not self.admitting):
+            self._on_idle()

@@ -1,0 +1,53 @@
+"""Checks of callbacks that can be made before anything starts."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from hortator.protocols.errors import InvalidJob
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it makes a coroutine: of the callable or its `__call__`, partials unwrapped."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  (its kind is asked, not its presence)
+    )
+
+
+def check_callback(name: str, function: object, arguments: tuple[str, ...]) -> None:
+    """Refuse what cannot be called with so many positional arguments.
+
+    Raises:
+        InvalidJob: it is a coroutine object, no callable, an async generator function, or takes
+            another number of arguments.
+    """
+    shape = f"async def {name}({', '.join(arguments)})"
+    if inspect.iscoroutine(function):
+        called = function.__name__
+        function.close()  # it will never be awaited, and that is what we are saying
+        raise InvalidJob(
+            f"{name}={called}(...) is a coroutine: pass the function itself, {name}={called}"
+        )
+    if not callable(function):
+        raise InvalidJob(f"{name}={function!r} is not callable; write `{shape}: ...`")
+    if inspect.isasyncgenfunction(function):
+        raise InvalidJob(
+            f"{name} is an async generator function (it has a `yield`); write `{shape}: ...` with"
+            " `return`, and offer early outputs with ctx.publish(output, score)"
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none: they are tried as they are
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise InvalidJob(
+            f"{name} takes {signature}, but is called as {name}({', '.join(arguments)});"
+            f" write `{shape}: ...`"
+        ) from error

@@ -1,0 +1,206 @@
+"""What work costs: tokens, calls and money, and the repair of what callbacks report.
+
+Inside, an amount is a tuple of eight ints in the order of `DIMENSIONS`, money in nano-dollars,
+so that sums are exact. Outside it is a `Usage`, money as `Decimal` dollars.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation, localcontext
+from typing import Literal, TypeAlias
+
+import attrs
+
+from hortator.protocols.errors import InvalidJob
+
+Dimension: TypeAlias = Literal[
+    "model_calls",
+    "tool_calls",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "total_tokens",
+    "cost",
+]
+
+DIMENSIONS: tuple[Dimension, ...] = (
+    "model_calls",
+    "tool_calls",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "reasoning_tokens",
+    "total_tokens",
+    "cost",
+)
+INPUT, OUTPUT, TOTAL, COST = 2, 3, 6, 7
+
+Amounts: TypeAlias = tuple[int, ...]
+"""One int for each of `DIMENSIONS`."""
+
+NOTHING: Amounts = (0,) * len(DIMENSIONS)
+MOST = 2**63 - 1
+"""The largest amount of any dimension; sums stop there instead of growing past it."""
+
+NANO = Decimal(1_000_000_000)
+
+
+def nano_dollars(dollars: Decimal | int | float | str) -> int:
+    """Dollars as whole nano-dollars, rounded half to even.
+
+    >>> nano_dollars("0.0000000015")
+    2
+
+    Raises:
+        ValueError: not a finite number, or beyond `MOST` nano-dollars either way.
+    """
+    try:
+        exact = Decimal(str(dollars)) if isinstance(dollars, float) else Decimal(dollars)
+    except InvalidOperation as error:
+        raise ValueError(f"{dollars!r} is not an amount of money") from error
+    if not exact.is_finite() or abs(exact) * NANO > MOST:
+        raise ValueError(f"{dollars!r} is not a finite amount of money")
+    with localcontext() as context:
+        context.prec = 60
+        return int((exact * NANO).to_integral_value())
+
+
+def _money(value: Decimal | int | float | str) -> Decimal:
+    return Decimal(str(value)) if isinstance(value, float) else Decimal(value)
+
+
+@attrs.frozen(kw_only=True)
+class Usage:
+    """An amount of work: calls, tokens and money.
+
+    Attributes:
+        model_calls: requests to a model.
+        tool_calls: calls of a tool.
+        input_tokens: tokens sent to models.
+        output_tokens: tokens received from models, reasoning included.
+        cached_tokens: the part of `input_tokens` that a cache answered for.
+        reasoning_tokens: the part of `output_tokens` that was reasoning.
+        total_tokens: of both kinds; raised to `input_tokens + output_tokens` when it is recorded.
+        cost: money in dollars; a `Decimal`, or whatever `Decimal(...)` takes.
+
+    >>> Usage(model_calls=1, cost="0.002").cost
+    Decimal('0.002')
+    """
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    total_tokens: int = 0
+    cost: Decimal = attrs.field(default=Decimal(0), converter=_money)
+
+    @classmethod
+    def of(cls, amounts: Amounts) -> Usage:
+        """The public form of an internal tuple of amounts."""
+        calls, tools, sent, received, cached, reasoning, total, nano = amounts
+        return cls(
+            model_calls=calls,
+            tool_calls=tools,
+            input_tokens=sent,
+            output_tokens=received,
+            cached_tokens=cached,
+            reasoning_tokens=reasoning,
+            total_tokens=total,
+            cost=Decimal(nano) / NANO,
+        )
+
+    def __add__(self, other: Usage) -> Usage:
+        """The sum in each dimension; it stops at `MOST` instead of growing past it."""
+        return Usage.of(plus(exact(self), exact(other)))
+
+
+@attrs.frozen
+class Malformed:
+    """A report that could not be true, kept apart from the sums.
+
+    Attributes:
+        candidate: the index of the candidate that reported it.
+        what: which dimension had which value.
+    """
+
+    candidate: int
+    what: str
+
+
+def plus(left: Amounts, right: Amounts) -> Amounts:
+    """Add two amounts; each dimension stops at `MOST`."""
+    return tuple(min(a + b, MOST) for a, b in zip(left, right, strict=True))
+
+
+def most(left: Amounts, right: Amounts) -> Amounts:
+    """The larger of two amounts in each dimension."""
+    return tuple(map(max, left, right))
+
+
+def fault(usage: Usage) -> str | None:
+    """Say what in `usage` cannot be true (negative, not finite, too large), or None."""
+    for name in DIMENSIONS[:COST]:
+        value = getattr(usage, name)
+        # bool is an int that nobody means as a count; floats come from careless division.
+        if type(value) is not int or not 0 <= value <= MOST:
+            return f"{name}={value!r}"
+    if not usage.cost.is_finite() or usage.cost < 0 or usage.cost * NANO > MOST:
+        return f"cost={usage.cost}"
+    return None
+
+
+def exact(usage: Usage) -> Amounts:
+    """`usage` as a tuple of ints, its total raised to the sum of its parts.
+
+    Only for a usage in which `fault` finds nothing.
+    """
+    total = min(MOST, max(usage.total_tokens, usage.input_tokens + usage.output_tokens))
+    return (
+        usage.model_calls,
+        usage.tool_calls,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_tokens,
+        usage.reasoning_tokens,
+        total,
+        nano_dollars(usage.cost),
+    )
+
+
+def estimated(usage: Usage, name: str) -> Amounts:
+    """An estimate of a job as amounts.
+
+    Raises:
+        InvalidJob: it is negative, not finite or too large.
+    """
+    wrong = fault(usage)
+    if wrong is not None:
+        raise InvalidJob(
+            f"{name} has {wrong}; every part of a Usage is a finite number from 0 up,"
+            f" such as {name}=Usage(model_calls=1, total_tokens=500)"
+        )
+    return exact(usage)
+
+
+@attrs.frozen(kw_only=True)
+class UsageReport:
+    """What a run or runtime cost, in three views that are never mixed up.
+
+    Attributes:
+        reported: the sum of what callbacks reported.
+        charged: what the budget was charged: reports, and estimates where a report was missing.
+        outstanding: reserved by work that has not ended (detached), so neither spent nor free.
+        estimated: how many candidates were charged at least partly by estimate.
+        malformed: reports that could not be true, and were replaced by the estimate.
+        double_settlements: second settlements of one lease, ignored; above 0 it is a bug.
+    """
+
+    reported: Usage = Usage()
+    charged: Usage = Usage()
+    outstanding: Usage = Usage()
+    estimated: int = 0
+    malformed: tuple[Malformed, ...] = ()
+    double_settlements: int = 0
