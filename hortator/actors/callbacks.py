@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextvars
 import math
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol
 
 import trio
@@ -27,7 +27,7 @@ import trio
 from hortator.protocols.errors import StrayCancelled
 from hortator.protocols.signatures import is_async
 
-__all__ = ["Failed", "Interrupt", "Stepped", "call_now", "call_user", "is_async"]
+__all__ = ["Failed", "Interrupt", "Stepped", "call_each", "call_now", "call_user", "is_async"]
 
 
 class Failed:
@@ -80,11 +80,8 @@ def call_user(
     """
     run = context.run
     try:
-        coroutine = run(_call, function, args)
-        if not isinstance(coroutine, types.CoroutineType):
-            coroutine = _awaited(coroutine)
+        coroutine, trap = run(_begin, function, args)
         send = coroutine.send
-        trap = run(_step, send, None)
         watch.suspended = True
         watch.coroutine = coroutine
         if on_suspend is not None:
@@ -126,9 +123,43 @@ def call_now(
         return _routed(error)
 
 
+@trio.lowlevel.enable_ki_protection
+def call_each(
+    function: Callable[[Any], Any], items: Sequence[Any], context: contextvars.Context
+) -> list[Failed]:
+    """Call a sync callback on the loop with one item after another, by the same rules.
+
+    Returns:
+        What the calls that raised came to; the others went on. It never raises.
+    """
+    failures: list[Failed] = []
+    left = iter(items)
+    while True:
+        try:
+            context.run(_each, function, left)
+        except BaseException as error:
+            failures.append(_routed(error))
+        else:
+            return failures
+
+
+@trio.lowlevel.disable_ki_protection
+def _each(function: Callable[[Any], Any], items: Iterator[Any]) -> None:
+    for item in items:
+        function(item)
+
+
 @trio.lowlevel.disable_ki_protection
 def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     return function(*args)
+
+
+@trio.lowlevel.disable_ki_protection
+def _begin(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
+    coroutine = function(*args)
+    if type(coroutine) is not types.CoroutineType:
+        coroutine = _awaited(coroutine)
+    return coroutine, coroutine.send(None)
 
 
 @trio.lowlevel.disable_ki_protection

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
-from hortator.actors.callbacks import Failed, Interrupt, call_user
-from hortator.actors.context import Context
+from hortator.actors.callbacks import Interrupt, call_user
 from hortator.actors.mailbox import open_mailbox, waiting
 from hortator.actors.observer import AsyncObserver
 from hortator.actors.threads import GIVEN_UP, ThreadCall, Threads
@@ -37,11 +36,7 @@ class Look:
 class Finished:
     """To the scorer: a candidate has generated and waits to be scored."""
 
-    turn: Turn
-
-
-OVER = object()
-"""Instead of a callback's value: the candidate's end has been recorded."""
+    attempt: Attempt
 
 
 @attrs.frozen
@@ -51,28 +46,6 @@ class Role:
     function: Callable[..., Any]
     asynchronous: bool
     scores: bool
-
-    def begin(self, attempt: Attempt) -> None:
-        """Its first line is about to run: from now on it may cost something."""
-        if self.scores:
-            attempt.scorer_ran = True
-        else:
-            attempt.generator_ran = True
-
-
-@attrs.define(eq=False)
-class Turn:
-    """One candidate's turn: what its callbacks are called with.
-
-    Attributes:
-        attempt: the candidate.
-        ctx: what its callbacks see.
-        space: its own copy of the context that `start()` was called in.
-    """
-
-    attempt: Attempt
-    ctx: Context
-    space: contextvars.Context
 
 
 class Seat:
@@ -87,13 +60,23 @@ class Seat:
         slot: whether it holds one.
     """
 
-    __slots__ = ("attempt", "scope", "slot", "thread")
+    __slots__ = ("_crew", "attempt", "scope", "slot", "thread")
 
-    def __init__(self, slot: bool) -> None:
-        self.scope = trio.CancelScope(shield=True)
+    def __init__(self, crew: Crew, slot: bool) -> None:
+        self._crew = crew
+        self.scope = trio.CancelScope(shield=True, deadline=crew.state.deadline)
         self.attempt: Attempt | None = None
         self.thread: ThreadCall | None = None
         self.slot = slot
+
+    def on_suspend(self) -> None:
+        """A scorer lets the loop go: tell what was held back, let somebody else generate."""
+        crew = self._crew
+        crew.state.flush()
+        if self.slot:
+            self.slot = False
+            crew.free_slots += 1
+            crew.fill_seats()
 
 
 class Services(Protocol):
@@ -123,6 +106,7 @@ class Crew:
 
     Attributes:
         state: the rules.
+        score: the scorer actor.
         seats: the tasks that play candidates.
         free_slots: slots that no seat holds.
         scoring: scorers at work.
@@ -139,11 +123,13 @@ class Crew:
         services: Services,
         context: contextvars.Context,
         play: Callable[[Crew, Seat], Awaitable[None]],
+        score: Callable[[Crew, Seat, Attempt], Awaitable[None]],
         grace: float,
         room: Callable[[float], float],
     ) -> None:
         self.services, self.context = services, context
-        self._play, self._grace, self._room = play, grace, room
+        self._play, self.score = play, score
+        self._grace, self._room = grace, room
         self.state: RunState
         self.generator: Role
         self.scorer_role: Role
@@ -157,7 +143,8 @@ class Crew:
         self.clock = trio.lowlevel.current_clock()
         self.loop_thread = threading.get_ident()
         self.runner, self.runner_mailbox = open_mailbox(Look)
-        self.scorer, self.scorer_mailbox = open_mailbox(Finished)
+        self._scorer: trio.MemorySendChannel[Finished] | None = None  # opened when it is needed
+        self._scorer_mailbox: trio.MemoryReceiveChannel[Finished] | None = None
         self._name = ""
 
     def adopt(self, state: RunState) -> None:
@@ -194,16 +181,9 @@ class Crew:
 
     def open_seat(self, *, slot: bool) -> None:
         """Start one more task that plays candidates."""
-        seat = Seat(slot)
+        seat = Seat(self, slot)
         self.seats.add(seat)
         self.services.spawn(self._sit, seat)
-
-    def give_up_slot(self, seat: Seat) -> None:
-        """Let somebody else generate while this seat's scorer waits."""
-        if seat.slot:
-            seat.slot = False
-            self.free_slots += 1
-            self.fill_seats()
 
     def take_slot(self, seat: Seat) -> bool:
         """Whether the seat may generate: it holds a slot, or gets one that is free."""
@@ -244,9 +224,10 @@ class Crew:
         self.begin_grace(min(now, state.deadline))
         for seat in self.seats:
             self.cancel(seat)
-        for message in waiting(self.scorer_mailbox):
-            self.unscored -= 1
-            state.cut(message.turn.attempt, now)
+        if self._scorer_mailbox is not None:
+            for message in waiting(self._scorer_mailbox):
+                self.unscored -= 1
+                state.cut(message.attempt, now)
         self.wake()
 
     def begin_grace(self, begins: float) -> None:
@@ -277,68 +258,57 @@ class Crew:
         if self.unscored:
             self.open_seat(slot=False)
 
+    # -- the scorer's places ---------------------------------------------------------------------
+
+    def take_place(self, attempt: Attempt) -> bool:
+        """Take a place for scoring; without one the candidate waits in the scorer's mailbox."""
+        if self.scoring < self.state.job.max_concurrency:
+            self.scoring += 1
+            return True
+        self.state.flush()
+        if self._scorer is None:
+            self._scorer, self._scorer_mailbox = open_mailbox(Finished)
+        self.unscored += 1
+        self._scorer.send_nowait(Finished(attempt))
+        return False
+
+    def next_unscored(self) -> Attempt | None:
+        """Take a place and the candidate that has waited longest, if there are both."""
+        while self.unscored and self.scoring < self.state.job.max_concurrency:
+            assert self._scorer_mailbox is not None
+            self.unscored -= 1
+            attempt = self._scorer_mailbox.receive_nowait().attempt
+            now = self.clock.current_time()
+            if not self.state.late(attempt, now):
+                self.scoring += 1
+                return attempt
+            self.state.cut(attempt, now)  # its time ran out while it waited
+        return None
+
     # -- callbacks -------------------------------------------------------------------------------
 
-    async def call(
-        self,
-        seat: Seat,
-        turn: Turn,
-        role: Role,
-        args: tuple[Any, ...],
-        on_suspend: Callable[[], None] | None = None,
+    async def in_thread(
+        self, seat: Seat, attempt: Attempt, role: Role, args: tuple[Any, ...]
     ) -> Any:
-        """Call a callback of the candidate that a seat plays, and record its bad ends.
-
-        Args:
-            seat: plays the candidate.
-            turn: the candidate's.
-            role: the callback; a sync one runs in a worker thread.
-            args: its arguments.
-            on_suspend: called when it first lets the loop go.
+        """Call a sync callback of the candidate that a seat plays, in a worker thread.
 
         Returns:
-            Its value, or `OVER` if the candidate's end has been recorded.
+            Its value, or `Failed`, or `GIVEN_UP`. If it is an awaitable, that was awaited.
 
         Raises:
-            trio.Cancelled: the seat was cancelled; the candidate's end has been recorded.
+            trio.Cancelled: the seat was cancelled while it waited for a thread.
         """
-        attempt = turn.attempt
-        came_back = False
-        try:
-            if role.asynchronous:
-                role.begin(attempt)
-                value = await call_user(role.function, args, turn.space, attempt, on_suspend)
-            else:
-                value = await self._in_thread(seat, turn, role, args, on_suspend)
-            came_back = True
-        finally:
-            if not came_back:
-                self._was_cut(attempt)
-        if attempt.ended:
-            if value is not GIVEN_UP:
-                self.services.ended_late(attempt, value)
-            return OVER
-        if isinstance(value, Failed):
-            self._failed(attempt, value)
-            return OVER
-        return value
-
-    async def _in_thread(
-        self,
-        seat: Seat,
-        turn: Turn,
-        role: Role,
-        args: tuple[Any, ...],
-        on_suspend: Callable[[], None] | None,
-    ) -> Any:
-        attempt, state, clock = turn.attempt, self.state, self.clock
+        state, clock = self.state, self.clock
 
         def may_start() -> bool:
             if state.stopping or attempt.told or attempt.ended:
                 return False
             if state.late(attempt, clock.current_time()):
                 return False
-            role.begin(attempt)
+            if role.scores:
+                attempt.scorer_ran = True
+            else:
+                attempt.generator_ran = True
             return True
 
         seat.thread = thread = ThreadCall(
@@ -347,25 +317,29 @@ class Crew:
             lambda value: self.services.ended_late(attempt, value),
         )
         attempt.suspended = True
-        if on_suspend is not None:
-            on_suspend()
         try:
-            value = await thread.run(role.function, args, turn.space, may_start)
+            value = await thread.run(role.function, args, attempt.space, may_start)
         finally:
             seat.thread = None
         if inspect.isawaitable(value):
-            value = await call_user(lambda: value, (), turn.space, attempt)
+            value = await call_user(lambda: value, (), attempt.space, attempt)
         return value
 
-    def _was_cut(self, attempt: Attempt) -> None:
+    def was_cut(self, attempt: Attempt) -> None:
+        """A callback let its cancellation through: record the end that this is."""
         if attempt.ended:
             self.services.ended_late(attempt, None)
         else:
             self.state.cut(attempt, self.clock.current_time())
 
-    def _failed(self, attempt: Attempt, failure: Failed) -> None:
+    def ended_badly(self, attempt: Attempt, value: Any) -> None:
+        """A callback raised, or it came back after the run had given up on it."""
+        if attempt.ended:
+            if value is not GIVEN_UP:  # a thread reports by itself
+                self.services.ended_late(attempt, value)
+            return
         now = self.clock.current_time()
-        self.state.failed(attempt, failure.error, now)
-        if isinstance(failure, Interrupt):
-            self.state.interrupt = self.state.interrupt or failure.error
+        self.state.failed(attempt, value.error, now)
+        if isinstance(value, Interrupt):
+            self.state.interrupt = self.state.interrupt or value.error
             self.state.stop("cancelled", now)

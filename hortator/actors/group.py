@@ -120,17 +120,21 @@ async def start(
             cwd=cwd,
         )
     except OSError as error:
-        raise CommandNotStarted(words, _why(error, cwd)) from error
+        raise CommandNotStarted(words, _why(error, words[0], cwd)) from error
     stdin, stdout, stderr = map(_pipe, (process.stdin, process.stdout, process.stderr))
     return Group(process, stdin, stdout, stderr, _open_pidfd(process.pid))
 
 
-def _why(error: OSError, cwd: str | os.PathLike[str] | None) -> str:
+def _why(error: OSError, program: str, cwd: str | os.PathLike[str] | None) -> str:
     if cwd is not None and not os.path.isdir(cwd):
         return f"there is no folder {os.fspath(cwd)!r} to run it in"
-    if error.errno == errno.ENOENT:
-        return "no such program. Write its path, or a name on PATH; a shell's own word needs sh -c"
-    return error.strerror or str(error)
+    if error.errno != errno.ENOENT:
+        return error.strerror or str(error)
+    if "/" not in program:
+        return "no such program on PATH; a word of the shell needs sh -c"
+    if os.path.exists(os.path.join(cwd or "", program)):
+        return "the program that its first line names, or its loader, is missing"
+    return "no such file"
 
 
 def _pipe(stream: object) -> trio.lowlevel.FdStream:

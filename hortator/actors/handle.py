@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Generic
@@ -125,20 +125,23 @@ class RunHandle(Generic[Out]):
         self, buffer: int, pick: Callable[[Event], Any], *, snapshot: bool
     ) -> AsyncGenerator[trio.MemoryReceiveChannel[Any]]:
         state = self._run.state
+        state.flush()
         # One place more than the buffer: the terminal event always finds room.
         send, receive = trio.open_memory_channel[Any](buffer + 2)
         room = buffer
 
-        def deliver(event: Event) -> None:
-            item = pick(event)
-            if item is not None:
-                if send.statistics().current_buffer_used < room or event.terminal:
+        def deliver(events: Sequence[Event]) -> None:
+            for event in events:
+                item = pick(event)
+                if item is None:
+                    pass
+                elif send.statistics().current_buffer_used < room or event.terminal:
                     with suppress(trio.BrokenResourceError):  # the receiver closed its end
                         send.send_nowait(item)
                 else:
                     self._run.unheard += 1
-            if event.terminal:
-                send.close()
+                if event.terminal:
+                    send.close()
 
         if snapshot and state.sequence:
             send.send_nowait(self.snapshot())

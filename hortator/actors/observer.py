@@ -9,14 +9,15 @@ Each drop is counted. At the end of a run's grace what is still undelivered of i
 from __future__ import annotations
 
 import contextvars
+import functools
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 import trio
 
-from hortator.actors.callbacks import Failed, call_now, call_user
+from hortator.actors.callbacks import Failed, call_each, call_user
 from hortator.actors.mailbox import open_mailbox
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.events import Emitted, Event
@@ -34,6 +35,7 @@ class Subscription:
 
     Attributes:
         pending: events that it has not been called with yet.
+        deliver: hands over some events; never waits.
         closed: the run is over; whatever is still pending is dropped.
         cut: its call was cut, or it never got to the terminal event.
         failures: what its calls raised.
@@ -42,22 +44,16 @@ class Subscription:
     def __init__(self, observer: AsyncObserver | SyncObserver, settled: Callable[[], None]) -> None:
         self._observer = observer
         self._settled = settled
+        self.deliver = functools.partial(observer.take, self)
         self.pending = self.delivered = self.dropped = 0
         self.failures: list[BaseException] = []
         self.closed = self.cut = False
         self.on_failure: Callable[[BaseException], None] = lambda _: None
 
-    def deliver(self, event: Event) -> None:
-        """Hand over one event; never waits."""
-        self._observer.take(self, event)
-
-    def returned(self, value: Any) -> None:
-        """Count a call that came back."""
-        if isinstance(value, Failed):
-            self.failures.append(value.error)
-            self.on_failure(value.error)
-        else:
-            self.delivered += 1
+    def failed(self, failure: Failed) -> None:
+        """Count a call that raised."""
+        self.failures.append(failure.error)
+        self.on_failure(failure.error)
 
     def done(self) -> None:
         """One event less is pending."""
@@ -81,21 +77,27 @@ class SyncObserver:
 
     def __init__(self, callback: Observer, context: contextvars.Context) -> None:
         self._callback, self._context = callback, context
-        self._queue: deque[tuple[Subscription, Event]] = deque()
+        self._queue: deque[tuple[Subscription, Sequence[Event]]] = deque()
         self._busy = False
 
-    def take(self, subscription: Subscription, event: Event) -> None:
+    def take(self, subscription: Subscription, events: Sequence[Event]) -> None:
         """Call it now; or, if it is in a call right now, right after that one."""
         if self._busy:
-            self._queue.append((subscription, event))
+            self._queue.append((subscription, events))  # its own call caused these
             return
         self._busy = True
-        subscription.returned(call_now(self._callback, (event,), self._context))
-        while self._queue:  # what its own call caused: calls never overlap
-            later, event = self._queue.popleft()
-            if not later.closed:
-                later.returned(call_now(self._callback, (event,), self._context))
+        self._call(subscription, events)
+        while self._queue:
+            self._call(*self._queue.popleft())
         self._busy = False
+
+    def _call(self, subscription: Subscription, events: Sequence[Event]) -> None:
+        if subscription.closed:
+            return
+        failures = call_each(self._callback, events, self._context)
+        subscription.delivered += len(events) - len(failures)
+        for failure in failures:
+            subscription.failed(failure)
 
     def cut(self, subscription: Subscription) -> None:
         """Nothing is ever pending."""
@@ -138,15 +140,16 @@ class AsyncObserver:
         self.coroutine: Any = None
         self.on_end: Callable[[Any], None] = lambda _: None
 
-    def take(self, subscription: Subscription, event: Event) -> None:
-        """Leave an event in the mailbox, unless its class's limit is reached."""
-        limit = SOFT_LIMIT if isinstance(event, Emitted) else HARD_LIMIT
-        if self.finished or (self._waiting >= limit and not event.terminal):
-            subscription.dropped += 1
-            return
-        self._waiting += 1
-        subscription.pending += 1
-        self._address.send_nowait(Delivery(subscription, event))
+    def take(self, subscription: Subscription, events: Sequence[Event]) -> None:
+        """Leave events in the mailbox, but those above the limit of their class."""
+        for event in events:
+            limit = SOFT_LIMIT if isinstance(event, Emitted) else HARD_LIMIT
+            if self.finished or (self._waiting >= limit and not event.terminal):
+                subscription.dropped += 1
+                continue
+            self._waiting += 1
+            subscription.pending += 1
+            self._address.send_nowait(Delivery(subscription, event))
 
     def cut(self, subscription: Subscription) -> None:
         """Cut the call under way, if it is for this run."""
@@ -179,7 +182,10 @@ class AsyncObserver:
         self._calling = subscription
         with trio.CancelScope() as self._call_scope:
             value = await call_user(self._callback, (delivery.event,), self._context, self)
-            subscription.returned(value)
+            if isinstance(value, Failed):
+                subscription.failed(value)
+            else:
+                subscription.delivered += 1
         self._calling = self._call_scope = self.coroutine = None
         subscription.done()
 

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import trio
 
+from hortator.actors.candidate import candidate
 from hortator.actors.crew import Crew
 from hortator.actors.handle import RunHandle
 from hortator.actors.observer import AsyncObserver, Observer, Subscription
 from hortator.actors.runner import Run
-from hortator.actors.seat import play
+from hortator.actors.scorer import scorer
 from hortator.actors.workplace import Workplace
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import Detached
@@ -122,7 +123,7 @@ class Runtime:
             return min(span.room, max(0.0, parent.grace.work_until - at) / 2)
 
         context = contextvars.copy_context()
-        run = Run(self._workplace, context, play, grace, room)
+        run = Run(self._workplace, context, candidate, scorer, grace, room)
         context.run(_parent.set, run)
         run.adopt(
             RunState(

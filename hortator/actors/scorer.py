@@ -7,7 +7,9 @@ mailbox, and a seat that has finished scoring takes it from there: first come, f
 
 from __future__ import annotations
 
-from hortator.actors.crew import OVER, Crew, Finished, Seat, Turn
+from hortator.actors.callbacks import Failed, call_user
+from hortator.actors.crew import Crew, Seat
+from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Generated, Status
 from hortator.protocols.errors import InvalidScore
 from hortator.protocols.scoring import read_score
@@ -16,51 +18,37 @@ from hortator.protocols.usage import Usage
 _NO_USAGE = Usage()
 
 
-def hand_over(crew: Crew, turn: Turn) -> bool:
-    """Take a place for scoring; without one the candidate waits in the mailbox."""
-    if crew.scoring < crew.state.job.max_concurrency:
-        crew.scoring += 1
-        return True
-    crew.unscored += 1
-    crew.scorer.send_nowait(Finished(turn))
-    return False
-
-
-def next_waiting(crew: Crew) -> Turn | None:
-    """Take a place and the candidate that has waited longest, if there are both."""
-    while crew.unscored and crew.scoring < crew.state.job.max_concurrency:
-        crew.unscored -= 1
-        turn = crew.scorer_mailbox.receive_nowait().turn
-        now = crew.clock.current_time()
-        if not crew.state.late(turn.attempt, now):
-            crew.scoring += 1
-            return turn
-        crew.state.cut(turn.attempt, now)  # its time ran out while it waited
-    return None
-
-
-async def scorer(crew: Crew, seat: Seat, turn: Turn) -> None:
+async def scorer(crew: Crew, seat: Seat, attempt: Attempt) -> None:
     """Score one candidate, in the place that was taken for it.
 
     If it is cancelled, the candidate is cut with its output kept and without a score.
     """
-    attempt, state = turn.attempt, crew.state
-    lease = attempt.lease
+    state, role, lease = crew.state, crew.scorer_role, attempt.lease
     spent = _NO_USAGE if lease.generation is None else Usage.of(lease.generation)
     shown = Generated(attempt.index, attempt.output, spent)
     attempt.status = Status.SCORING
+    came_back = False
     try:
-        answer = await crew.call(
-            seat,
-            turn,
-            crew.scorer_role,
-            (attempt.request, shown, turn.ctx),
-            lambda: crew.give_up_slot(seat),
-        )
+        if role.asynchronous:
+            attempt.scorer_ran = True
+            answer = await call_user(
+                role.function,
+                (attempt.request, shown, attempt.ctx),
+                attempt.space,
+                attempt,
+                seat.on_suspend,
+            )
+        else:
+            seat.on_suspend()
+            answer = await crew.in_thread(seat, attempt, role, (attempt.request, shown, attempt.ctx))
+        came_back = True
     finally:
-        if not attempt.detached:  # the place of a detached scorer was freed when it was given up
+        if not attempt.detached:  # a detached scorer's place was freed when it was given up
             crew.scoring -= 1
-    if answer is OVER:
+        if not came_back:
+            crew.was_cut(attempt)
+    if attempt.ended or isinstance(answer, Failed):
+        crew.ended_badly(attempt, answer)
         return
     now = crew.clock.current_time()
     try:
@@ -70,5 +58,5 @@ async def scorer(crew: Crew, seat: Seat, turn: Turn) -> None:
         if isinstance(usage, Usage):  # what an unusable score cost is spent all the same
             attempt.book.record(lease, "scoring", usage)
         state.failed(attempt, error, now)
-        return
-    state.scored(attempt, score, now)
+    else:
+        state.scored(attempt, score, now)

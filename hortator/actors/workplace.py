@@ -53,7 +53,7 @@ class Workplace:
         self.observers: list[SyncObserver | AsyncObserver] = []
         self.closing = False
         self._nursery, self._grace, self._exit_grace = nursery, grace, exit_grace
-        self._changed = trio.Event()
+        self._changed: trio.Event | None = None
         self._tasks = 0
         self._sentinel: trio.lowlevel.Task | None = None
         self._shield = trio.CancelScope(shield=True)
@@ -119,12 +119,15 @@ class Workplace:
 
     async def changed(self) -> None:
         """Wait until a task of the runtime or a piece of detached work has ended."""
+        if self._changed is None:
+            self._changed = trio.Event()
         await self._changed.wait()
 
     def tell_changed(self) -> None:
         """Wake up whoever waits for a change."""
-        self._changed.set()
-        self._changed = trio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     def _settled_late(self, attempt: Attempt, settled: Settled, value: Any) -> None:
         work = self.work[attempt]
@@ -133,7 +136,7 @@ class Workplace:
         self._late_events = number + 1
         now = trio.current_time()
         for feed in self._late_feeds:
-            feed.deliver(LateEnd(number, work.run_id, attempt.index, now, work.record()))
+            feed.deliver([LateEnd(number, work.run_id, attempt.index, now, work.record())])
         self.tell_changed()
 
     # -- tasks -----------------------------------------------------------------------------------

@@ -109,7 +109,6 @@ class Candidate(Generic[Out]):
         started: seconds from the run's start to its own, None if it never started.
         elapsed: seconds from its start to its end.
         effects: what became of its side effects, in the order of their declaration.
-        published: outputs that it published while it ran, counted.
         eligible: whether it may be selected: its status is `eligible`, or it was cut and its
             last scored publication is acceptable.
     """
@@ -127,7 +126,6 @@ class Candidate(Generic[Out]):
     started: float | None = None
     elapsed: float = 0.0
     effects: tuple[Effect, ...] = ()
-    published: int = 0
     eligible: bool = False
 
 

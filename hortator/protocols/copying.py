@@ -4,6 +4,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+CONTAINERS = (list, dict, set, tuple)
+"""The types that are copied; their subclasses are opaque."""
+
 
 def private_copy(value: T) -> T:
     """Copy lists, dicts, sets and tuples, at any depth; share everything else.
@@ -20,7 +23,7 @@ def private_copy(value: T) -> T:
 
 def _copied(value: object, seen: dict[int, object]) -> object:
     kind = type(value)
-    if kind not in (list, dict, set, tuple):
+    if kind not in CONTAINERS:
         return value
     if id(value) in seen:  # a container that holds itself, or one held twice
         return seen[id(value)]

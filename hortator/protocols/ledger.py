@@ -156,19 +156,23 @@ class Rates:
         generation: amounts of generating.
         scoring: amounts of scoring.
         combined: the sum of both: what a lease covers.
+        parts: the positions and amounts of `combined` that are not 0.
         whole: what a candidate that reported nothing in either phase comes to.
     """
 
     generation: Amounts
     scoring: Amounts
     combined: Amounts
+    parts: tuple[tuple[int, int], ...]
     whole: Settled
 
     @classmethod
     def of(cls, generation: Amounts, scoring: Amounts) -> Rates:
         """The rates of two estimates."""
         combined = plus(generation, scoring)
-        return cls(generation, scoring, combined, Settled(combined, NOTHING, any(combined)))
+        parts = tuple((position, amount) for position, amount in enumerate(combined) if amount)
+        whole = Settled(combined, NOTHING, bool(parts))
+        return cls(generation, scoring, combined, parts, whole)
 
 
 class Book:
@@ -228,9 +232,8 @@ class Book:
         for position, limit in self.limits:
             if settled[position] + reserved[position] + asked[position] > limit:
                 return None
-        for position, amount in enumerate(asked):
-            if amount:
-                reserved[position] += amount
+        for position, amount in self.rates.parts:
+            reserved[position] += amount
         number = self.granted
         self.granted = number + 1
         lease = self.open[number] = Lease(number, candidate, asked)
@@ -299,24 +302,31 @@ class Book:
         if self.open.pop(lease.number, None) is not lease:
             self.double_settlements += 1
             return None
-        rates = self.rates
-        if lease.generation is None and lease.scoring is None and generated and scored:
-            outcome = rates.whole
-        else:
-            with self._lock:
-                outcome = _come_to(lease, rates, generated, scored, cut)
-            self.reported = plus(self.reported, outcome.reported)
         self.settled_leases += 1
-        if outcome.estimated:
-            self.estimated += 1
-        settled, reserved = self.settled, self.reserved
+        rates, settled, reserved = self.rates, self.settled, self.reserved
+        if (
+            lease.generation is None
+            and lease.scoring is None
+            and lease.cap is rates.combined
+            and generated
+            and scored
+        ):
+            # The common case, and the same sums as below: nothing was reported or topped up.
+            for position, amount in rates.parts:
+                reserved[position] -= amount
+                settled[position] = min(MOST, settled[position] + amount)
+            self.estimated += rates.whole.estimated
+            return rates.whole
+        with self._lock:
+            outcome = _come_to(lease, rates, generated, scored, cut)
+        self.reported = plus(self.reported, outcome.reported)
+        self.estimated += outcome.estimated
         for position, cap in enumerate(lease.cap):
             charged = outcome.charged[position]
-            if cap or charged:
-                reserved[position] -= cap
-                settled[position] = min(MOST, settled[position] + charged)
-                if charged > cap:
-                    self.overrun[position] += charged - cap
+            reserved[position] -= cap
+            settled[position] = min(MOST, settled[position] + charged)
+            if charged > cap:
+                self.overrun[position] += charged - cap
         return outcome
 
     def move(self, lease: Lease, to: Book) -> None:

@@ -7,13 +7,13 @@ run's event sequence; it owns the book and every record.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import STEPS, Candidate, Status
-from hortator.protocols.copying import private_copy
+from hortator.protocols.copying import CONTAINERS, private_copy
 from hortator.protocols.errors import LeaseExceeded, SideEffectBlocked
 from hortator.protocols.events import (
     CandidateEnded,
@@ -32,6 +32,9 @@ from hortator.protocols.usage import NOTHING, Usage
 
 _UNTOUCHED = Settled(NOTHING, NOTHING, False)
 _NO_USAGE = Usage()
+
+Deliver: TypeAlias = Callable[[Sequence[Event]], None]
+"""A subscriber: is handed events in their order, and must not raise."""
 
 
 class RunState:
@@ -59,11 +62,15 @@ class RunState:
     ) -> None:
         self.job = job
         self.request = private_copy(request)
+        # Only containers are copied: what private_copy shares once, it shares for all.
+        self._shared = type(request) not in CONTAINERS
         self.run_id, self.seed = run_id, seed
         self.began, self.deadline = began, deadline
         self.n = job.n
         self.book = Book(job.limits, job.rates)
-        self.subscribers: tuple[Callable[[Event], None], ...] = ()
+        self.subscribers: tuple[Deliver, ...] = ()
+        self._told: list[Event] = []
+        self._telling = False
         self.flying: dict[int, Attempt] = {}
         self.records: list[Candidate[Any] | None] = [None] * job.n
         self.next_index = self.sequence = 0
@@ -79,7 +86,7 @@ class RunState:
 
     def begin(self, now: float) -> Attempt | None:
         """Start the next candidate that can be paid for; None if there is none to start."""
-        while self.admitting and self.next_index < self.n:
+        while self.admitting and self.next_index < self.n and now < self.deadline:
             index = self.next_index
             self.next_index = index + 1
             lease = self.book.reserve(index)
@@ -90,17 +97,20 @@ class RunState:
             timeout = self.job.candidate_timeout
             attempt = self.flying[index] = Attempt(
                 index,
-                private_copy(self.request),
+                self.request if self._shared else private_copy(self.request),
                 lease,
                 self.book,
                 now,
                 None if timeout is None else now + timeout,
             )
+            number = self.sequence
+            self.sequence = number + 2
             if self.subscribers:
-                self.tell(CandidateStarted, index, now)
-                self.tell(CandidateLeased, index, now, lease.number)
-            else:
-                self.sequence += 2
+                self._told.append(CandidateStarted(number, self.run_id, index, now))
+                self._told.append(
+                    CandidateLeased(number + 1, self.run_id, index, now, lease.number)
+                )
+                self.flush()
             return attempt
         return None
 
@@ -108,7 +118,10 @@ class RunState:
         """Take in an output; whether it is to be scored (not if the run is stopping, or late)."""
         attempt.output = output
         attempt.status = Status.GENERATED
-        self.tell(CandidateGenerated, attempt.index, now)
+        number = self.sequence
+        self.sequence = number + 1
+        if self.subscribers:
+            self._told.append(CandidateGenerated(number, self.run_id, attempt.index, now))
         if not self.stopping and not attempt.told and not self.late(attempt, now):
             return True
         self.cut(attempt, now)
@@ -123,11 +136,16 @@ class RunState:
             except LeaseExceeded as error:
                 self.end(attempt, Status.BUDGET_EXCEEDED, now, error)
                 return
-        self.tell(CandidateScored, attempt.index, now, score)
+        number = self.sequence
+        self.sequence = number + 1
+        if self.subscribers:
+            self._told.append(CandidateScored(number, self.run_id, attempt.index, now, score))
         job = self.job
         good = passes(score, job.threshold, job.objective)
         self.end(attempt, Status.ELIGIBLE if good else Status.REJECTED, now)
-        if good and attempt.status is Status.ELIGIBLE and job.stop.met(score.value, job.objective):
+        if (
+            attempt.status is Status.ELIGIBLE and job.stop.met(score.value, job.objective)
+        ):
             if job.stop.takes_the_first and self.first is None:
                 self.first = attempt.index
             self.stop(job.stop.reason, now)
@@ -159,7 +177,8 @@ class RunState:
         if self.late(attempt, now) and status is not Status.SKIPPED:
             if status is not Status.CANCELLED or not self._stopped_early():
                 status = Status.TIMED_OUT
-        assert status in STEPS[attempt.status], f"{attempt.status} can't become {status}"
+        if status is not Status.ELIGIBLE:
+            assert status in STEPS[attempt.status], f"{attempt.status} can't become {status}"
         was_cut = status is Status.CANCELLED or status is Status.TIMED_OUT
         if not attempt.generator_ran:  # no line of it ran, so nothing can be billed for it
             settled = attempt.book.settle(attempt.lease, generated=False, scored=False, cut=False)
@@ -220,8 +239,8 @@ class RunState:
         self.book.freeze()
         self.closed = True
         self.sequence += 1
-        for deliver in self.subscribers:
-            deliver(finished)
+        self._told.append(finished)
+        self.flush()
         return finished
 
     def skip_pending(self) -> None:
@@ -277,20 +296,35 @@ class RunState:
         )
 
     def tell(self, event: Callable[..., Event], index: int, now: float, *rest: Any) -> None:
-        """Number an event and hand it to every subscriber: the single writer of the sequence."""
+        """Number an event and hand it to every subscriber at once.
+
+        This class is the single writer of the sequence. The events of a candidate that runs
+        through are numbered where they happen, in `begin`, `generated`, `scored` and `end`, and
+        handed over by `flush` before anybody else gets the loop.
+        """
         assert not self.closed, "an event after the terminal one"
         number = self.sequence
         self.sequence = number + 1
         if self.subscribers:
-            made = event(number, self.run_id, index, now, *rest)
-            for deliver in self.subscribers:
-                deliver(made)
+            self._told.append(event(number, self.run_id, index, now, *rest))
+            self.flush()
 
-    def subscribe(self, deliver: Callable[[Event], None]) -> None:
+    def flush(self) -> None:
+        """Hand over the events that have been numbered and not told yet."""
+        if self._telling:
+            return  # a subscriber caused these: everybody gets the ones before them first
+        self._telling = True
+        while self._told:
+            told, self._told = self._told, []
+            for deliver in self.subscribers:
+                deliver(told)
+        self._telling = False
+
+    def subscribe(self, deliver: Deliver) -> None:
         """Have every event from now on handed to `deliver`, which must not raise."""
         self.subscribers = (*self.subscribers, deliver)
 
-    def unsubscribe(self, deliver: Callable[[Event], None]) -> None:
+    def unsubscribe(self, deliver: Deliver) -> None:
         """Undo `subscribe`; a no-op if it was undone before."""
         self.subscribers = tuple(kept for kept in self.subscribers if kept is not deliver)
 
@@ -347,10 +381,15 @@ class RunState:
             attempt.started - self.began,
             now - attempt.started,
             () if effects is None else tuple(effect.record() for effect in effects),
-            attempt.published,
             eligible,
         )
         del self.flying[index]
-        self.tell(CandidateEnded, index, now, status, detached, attempt.error)
+        number = self.sequence
+        self.sequence = number + 1
+        if self.subscribers:
+            self._told.append(
+                CandidateEnded(number, self.run_id, index, now, status, detached, attempt.error)
+            )
+            self.flush()
         if not self.flying and (self.next_index >= self.n or not self.admitting):
             self._on_idle()

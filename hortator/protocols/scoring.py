@@ -43,8 +43,9 @@ def read_score(answer: object) -> Score:
     Raises:
         InvalidScore: it is something else, or not finite.
     """
-    if type(answer) is float and math.isfinite(answer):
-        return Score(answer)
+    kind = type(answer)
+    if (kind is float or kind is int) and math.isfinite(answer):  # type: ignore[arg-type]
+        return Score(float(answer))  # type: ignore[arg-type]
     score = answer if isinstance(answer, Score) else None
     value = finite(score.value if score is not None else answer)
     if score is None:
