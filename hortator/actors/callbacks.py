@@ -92,7 +92,7 @@ def call_user(
             except GeneratorExit:  # the loop is being torn down
                 run(coroutine.close)
                 raise
-            except BaseException as error:  # Trio throws only for a foreign trap: hand it in
+            except BaseException as error:  # noqa: BLE001  # thrown for a foreign trap: hand it in
                 resume, answer = coroutine.throw, error
             else:
                 resume = send
@@ -102,8 +102,8 @@ def call_user(
         return stop.value
     except GeneratorExit:
         raise
-    except BaseException as error:
-        if isinstance(error, (trio.Cancelled, BaseExceptionGroup)) and _ours(error):
+    except BaseException as error:  # the one place: routed
+        if _ours(error):
             raise
         return _routed(error)
 
@@ -119,7 +119,7 @@ def call_now(
     """
     try:
         return context.run(_call, function, args)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  # the one place: routed
         return _routed(error)
 
 
@@ -137,7 +137,7 @@ def call_each(
     while True:
         try:
             context.run(_each, function, left)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # the one place: routed
             failures.append(_routed(error))
         else:
             return failures
@@ -156,7 +156,7 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 
 @trio.lowlevel.disable_ki_protection
 def _begin(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
-    coroutine = function(*args)
+    coroutine: Any = function(*args)
     if type(coroutine) is not types.CoroutineType:
         coroutine = _awaited(coroutine)
     return coroutine, coroutine.send(None)
@@ -178,11 +178,12 @@ def _cancelled_here() -> bool:
 
 def _ours(error: BaseException) -> bool:
     """Whether `error` is nothing but a cancellation that has to pass through us."""
-    if not _cancelled_here():
+    if isinstance(error, trio.Cancelled):
+        return _cancelled_here()
+    group = _as_group(error)
+    if group is None or group.split(trio.Cancelled)[1] is not None:
         return False
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(trio.Cancelled)[1] is None
-    return True
+    return _cancelled_here()
 
 
 def _routed(error: BaseException) -> Failed:
@@ -190,22 +191,26 @@ def _routed(error: BaseException) -> Failed:
         return Interrupt(error)
     if isinstance(error, trio.Cancelled):
         return Failed(_stray())
-    if isinstance(error, BaseExceptionGroup):
-        return _routed_group(error)
-    return Failed(error)
-
-
-def _routed_group(group: BaseExceptionGroup[BaseException]) -> Failed:
-    exits, others = group.split((KeyboardInterrupt, SystemExit))
+    group = _as_group(error)
+    if group is None:
+        return Failed(error)
+    exits, _ = group.split((KeyboardInterrupt, SystemExit))
     if exits is not None:
-        leaf: BaseException = exits
-        while isinstance(leaf, BaseExceptionGroup):
-            leaf = leaf.exceptions[0]
-        return Interrupt(leaf)
+        return Interrupt(_first_leaf(exits))
     cancels, rest = group.split(trio.Cancelled)
-    if cancels is None or rest is None:
-        return Failed(group if cancels is None else _stray())
-    return Failed(rest)
+    if cancels is None:
+        return Failed(group)
+    return Failed(_stray() if rest is None else rest)
+
+
+def _as_group(error: BaseException) -> BaseExceptionGroup[BaseException] | None:
+    return error if isinstance(error, BaseExceptionGroup) else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def _first_leaf(error: BaseException) -> BaseException:
+    while (group := _as_group(error)) is not None:
+        error = group.exceptions[0]
+    return error
 
 
 def _stray() -> StrayCancelled:

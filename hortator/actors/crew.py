@@ -197,7 +197,7 @@ class Crew:
         trio.lowlevel.current_task().name = self._name
         try:
             await self._play(self, seat)
-        except Exception as bug:
+        except Exception as bug:  # noqa: BLE001
             # A bug of ours: callbacks are routed by call_user. It must not raise into the work
             # nursery, where it would cancel the runs of others: its own run raises it.
             self.crashed(bug)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from hortator.actors.callbacks import Failed
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Detached, Status
 from hortator.protocols.usage import Usage
+
+Doing: TypeAlias = Literal["generating", "scoring", "observing"]
 
 _OURS = ("trio", "hortator", "outcome", "contextlib")
 
@@ -26,12 +28,13 @@ class DetachedWork:
         self,
         run_id: str,
         attempt: Attempt | None,
-        phase: Literal["generating", "scoring", "observing"],
+        phase: Doing,
         since: float,
         frame: Callable[[], types.FrameType | None] | None,
         coroutine: Any,
     ) -> None:
-        self.run_id, self.attempt, self.phase, self.since = run_id, attempt, phase, since
+        self.run_id, self.attempt, self.since = run_id, attempt, since
+        self.phase: Doing = phase
         self.ended = False
         self._frame, self._coroutine = frame, coroutine
         self._kind: Literal["task", "thread"] = "task" if frame is None else "thread"
@@ -85,7 +88,7 @@ class DetachedWork:
         )
 
 
-def phase_of(attempt: Attempt) -> Literal["generating", "scoring"]:
+def phase_of(attempt: Attempt) -> Doing:
     """What a candidate that is given up is doing."""
     return "scoring" if attempt.status is Status.SCORING else "generating"
 

@@ -10,6 +10,8 @@ import contextlib
 import errno
 import logging
 import os
+import re
+import secrets
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
@@ -156,12 +158,51 @@ class Found:
     Attributes:
         pid: its number.
         group: the id of the group that it is in.
+        attempt: the number that its mark ends with, or None.
         command: its words, cut, safe to print.
     """
 
     pid: int
     group: int
+    attempt: int | None
     command: str
+
+
+@attrs.define(eq=False)
+class Lookout:
+    """Finds the processes of attempts, one search for all that ask at the same time.
+
+    When a deadline ends many attempts at once, a search for each would take longer than the
+    grace. For the tasks of one `trio.run` at a time.
+
+    Attributes:
+        mark: what all its attempts' marks begin with.
+    """
+
+    mark: str = attrs.field(factory=lambda: secrets.token_hex(12))
+    _lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _begun: int = attrs.field(default=0, init=False)
+    _ended: int = attrs.field(default=0, init=False)
+    _found: list[Found] = attrs.field(factory=list[Found], init=False)
+
+    def environment(self, env: Mapping[str, str], attempt: int) -> dict[str, str]:
+        """`env`, with the mark of an attempt in it."""
+        mark = f"{self.mark}-{attempt}"
+        # Under an outer Hortator its mark stays in ours, so that it finds our processes too.
+        outer = os.environ.get(MARK)
+        return {**env, MARK: f"{outer}:{mark}" if outer else mark}
+
+    async def look(self, attempt: int) -> list[Found]:
+        """All live processes of an attempt, by a search that was begun after this call."""
+        asked = self._begun
+        async with self._lock:
+            if self._ended <= asked:
+                self._begun += 1
+                self._found = await trio.to_thread.run_sync(
+                    marked, self.mark, abandon_on_cancel=True
+                )
+                self._ended = self._begun
+            return [found for found in self._found if found.attempt == attempt]
 
 
 def marked(mark: str) -> list[Found]:
@@ -175,21 +216,22 @@ def marked(mark: str) -> list[Found]:
         names = os.listdir("/proc")
     except OSError:
         return []
-    needle = mark.encode()
-    return [found for name in names if name.isdigit() and (found := _if_marked(name, needle))]
+    pattern = re.compile(re.escape(mark.encode()) + rb"(?:-(\d+))?")
+    return [found for name in names if name.isdigit() and (found := _if_marked(name, pattern))]
 
 
-def _if_marked(pid: str, mark: bytes) -> Found | None:
+def _if_marked(pid: str, pattern: re.Pattern[bytes]) -> Found | None:
     try:
         # A zombie's is empty, and another user's is forbidden.
-        if mark not in _read(f"/proc/{pid}/environ"):
+        mark = pattern.search(_read(f"/proc/{pid}/environ"))
+        if mark is None:
             return None
         # "pid (name) state parent group ...", and the name may hold anything.
         group = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[2]
         words = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ")
     except OSError:  # it has ended meanwhile, or is not ours to see
         return None
-    return Found(int(pid), int(group), shown(words, 200))
+    return Found(int(pid), int(group), int(mark[1]) if mark[1] else None, shown(words, 200))
 
 
 def _read(path: str) -> bytes:

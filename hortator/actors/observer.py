@@ -216,4 +216,3 @@ def in_thread(observer: Callable[[Event], None]) -> Observer:
         await trio.to_thread.run_sync(observer, event, abandon_on_cancel=True)
 
     return observe_in_thread
-

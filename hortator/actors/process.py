@@ -19,17 +19,17 @@ What left the group
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import os
-import secrets
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 import trio
 
-from hortator.actors.group import MARK, Found, Group, marked, start
+from hortator.actors.group import Found, Group, Lookout, start
 from hortator.protocols.candidate import Generated
 from hortator.protocols.command import (
     MAX_OUTPUT,
@@ -107,6 +107,8 @@ def command_scorer(
 class Command:
     """Runs one command, once for each candidate; made by `command`.
 
+    May be used by any number of runs, in one `trio.run` at a time.
+
     Attributes:
         template: the words, tokens not yet replaced.
         max_output: bytes that it may print.
@@ -118,6 +120,8 @@ class Command:
     max_output: int = MAX_OUTPUT
     env: Mapping[str, str] | None = None
     cwd: str | os.PathLike[str] | None = None
+    _lookout: Lookout = attrs.field(factory=Lookout, init=False, repr=False)
+    _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False, repr=False)
     _attempts: set[_Attempt] = attrs.field(factory=set["_Attempt"], init=False, repr=False)
     _killed: bool = attrs.field(default=False, init=False, repr=False)
 
@@ -150,7 +154,7 @@ class Command:
     async def run(self, feed: str | bytes, ctx: CandidateContext, head: Head) -> bytes:
         """As calling it, but nothing is published: what it prints is collected in `head`."""
         words = self.template.fill(index=ctx.index, seed=ctx.seed)
-        attempt = _Attempt(words, ctx, head)
+        attempt = _Attempt(words, ctx, head, next(self._numbers), self._lookout)
         self._attempts.add(attempt)
         try:
             return await attempt.run(feed, self)
@@ -210,8 +214,9 @@ class _Attempt:
     words: list[str]
     ctx: CandidateContext
     head: Head
+    number: int
+    lookout: Lookout
     tail: Tail = attrs.field(factory=lambda: Tail(STDERR_KEPT), init=False)
-    mark: str = attrs.field(factory=lambda: secrets.token_hex(12), init=False)
     over: bool = attrs.field(default=False, init=False)
     """Its leader has ended by itself, or it printed too much: no need to ask it to end."""
     group: Group | None = attrs.field(default=None, init=False)
@@ -219,7 +224,8 @@ class _Attempt:
     # Protected, since a KeyboardInterrupt between the birth and `try` would leave an orphan.
     @trio.lowlevel.enable_ki_protection
     async def run(self, feed: str | bytes, owner: Command) -> bytes:
-        self.group = group = await start(self.words, self._environment(owner.env), owner.cwd)
+        env = self.lookout.environment(os.environ if owner.env is None else owner.env, self.number)
+        self.group = group = await start(self.words, env, owner.cwd)
         try:
             if owner.killed:
                 self.kill()
@@ -245,12 +251,6 @@ class _Attempt:
     def kill(self) -> None:
         if self.group is not None:
             self.group.signal(signal.SIGKILL)
-
-    def _environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
-        # Under an outer Hortator its mark stays in ours, so that it finds our processes too.
-        outer = os.environ.get(MARK)
-        mark = f"{outer}:{self.mark}" if outer else self.mark
-        return {**(os.environ if env is None else env), MARK: mark}
 
     async def _converse(self, group: Group, feed: str | bytes) -> None:
         """Feed and hear the command until its leader has ended, or it printed too much."""
@@ -310,7 +310,7 @@ class _Attempt:
     async def _gone(self, group: Group) -> list[Found]:
         """Wait until no live process is left in the group; return those that have left it."""
         while True:
-            found = await trio.to_thread.run_sync(marked, self.mark, abandon_on_cancel=True)
+            found = await self.lookout.look(self.number)
             if all(each.group != group.id for each in found):
                 return found
             await trio.sleep(LOOK)  # the system has no event for that

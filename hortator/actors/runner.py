@@ -114,7 +114,7 @@ async def runner(run: Run) -> None:
             selected, by = state.choose()
             state.close(now, selected)
             await _deliver(run)
-    except Exception as bug:
+    except Exception as bug:  # noqa: BLE001
         # A bug of ours must not raise into the work nursery; whoever waits for the run gets it.
         state.interrupt = state.interrupt or bug
     finally:

@@ -40,7 +40,9 @@ async def scorer(crew: Crew, seat: Seat, attempt: Attempt) -> None:
             )
         else:
             seat.on_suspend()
-            answer = await crew.in_thread(seat, attempt, role, (attempt.request, shown, attempt.ctx))
+            answer = await crew.in_thread(
+                seat, attempt, role, (attempt.request, shown, attempt.ctx)
+            )
         came_back = True
     finally:
         if not attempt.detached:  # a detached scorer's place was freed when it was given up

@@ -20,7 +20,6 @@ import trio
 from hortator.actors.callbacks import Failed, call_now
 from hortator.protocols.errors import NoThreadLeft, RunStopping
 
-
 GIVEN_UP = object()
 """Instead of a value: nobody waits for the thread any more, and it will report by itself."""
 
@@ -60,7 +59,9 @@ class ThreadCall:
 
     def frame(self) -> FrameType | None:
         """Where the thread is at this moment, if it is running."""
-        return None if self._ident is None else sys._current_frames().get(self._ident)
+        ident = self._ident
+        # The documented way to look at another thread; its underscore is a warning, not a fence.
+        return None if ident is None else sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage]
 
     async def run(
         self,

@@ -15,7 +15,8 @@ class Declared:
     __slots__ = ("kind", "name", "state")
 
     def __init__(self, name: str, kind: EffectKind) -> None:
-        self.name, self.kind = name, kind
+        self.name = name
+        self.kind: EffectKind = kind
         self.state: EffectState = "not_started"
 
     def record(self) -> Effect:

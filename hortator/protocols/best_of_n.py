@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, TypeAlias
@@ -20,9 +19,10 @@ from hortator.protocols.stopping import StopRule, all_candidates
 from hortator.protocols.usage import DIMENSIONS, NOTHING, Usage, estimated
 
 ScoreLike: TypeAlias = Score | float
-Scorer: TypeAlias = Callable[
-    [Req, Generated[Out], CandidateContext], Awaitable[ScoreLike] | ScoreLike
-]
+Scorer: TypeAlias = (
+    Callable[[Req, Generated[Out], CandidateContext], Awaitable[ScoreLike]]
+    | Callable[[Req, Generated[Out], CandidateContext], ScoreLike]
+)
 """A scorer: async, or sync and then run in a worker thread."""
 
 DEFAULT_ESTIMATE = Usage(model_calls=1)
@@ -103,8 +103,8 @@ class BestOfN(Generic[Req, Out]):
                 " `async def your_scorer(request, candidate, ctx): return a_number`"
             )
         check_callback("score", self.score, ("request", "candidate", "ctx"))
-        if inspect.isfunction(self.stop) or inspect.isfunction(self.select):
-            raise InvalidJob("stop and select take rules: write stop=first_accepted(), with ()")
+        _rule("stop", self.stop, "met", "first_accepted()")
+        _rule("select", self.select, "choose", "best_score()")
         limits = limits_of(self.budget)
         generation = estimated(self.estimate, "estimate")
         if all(position != _CALLS for position, _ in limits):
@@ -133,6 +133,11 @@ def _number(
     good = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not good or not math.isfinite(value) or value < least:
         raise InvalidJob(f"{name}={value!r}: write {hint}")
+
+
+def _rule(name: str, value: Any, method: str, example: str) -> None:
+    if not callable(getattr(value, method, None)):
+        raise InvalidJob(f"{name}={value!r} is no rule: write {name}={example}, with ()")
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -8,13 +8,13 @@
     ├── NoEligibleCandidate               `RunResult.output` was read, and nothing was selected
     ├── ObserverFailed                    strict mode: an observer raised (has `.result`)
     ├── RuntimeClosed                     a run was started on a runtime that has been left
-    └── CandidateError                    why one candidate failed; kept on it, never raised by a run
+    └── CandidateError                    why one candidate failed: kept on it, never raised
         ├── LeaseExceeded                 spent more than its lease covers
         ├── RunEnded                      used its context after its own end
         ├── RunStopping                   `ctx.raise_if_stopping()`: told to stop
         ├── SideEffectBlocked             a write was tried in an isolated run
         ├── NoThreadLeft                  every worker thread is held by detached work
-        ├── StrayCancelled                a Cancelled came out of code that nobody had cancelled
+        ├── StrayCancelled                a Cancelled came out, though nobody had cancelled
         └── InvalidScore (also ValueError)   the scorer's answer is not a finite number
 
 What a user's callback raises is kept as itself on its candidate; it is never wrapped.

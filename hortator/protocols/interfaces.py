@@ -129,5 +129,7 @@ class CandidateContext(Protocol):
         ...
 
 
-Generate: TypeAlias = Callable[[Req, CandidateContext], Awaitable[Out] | Out]
+Generate: TypeAlias = (
+    Callable[[Req, CandidateContext], Awaitable[Out]] | Callable[[Req, CandidateContext], Out]
+)
 """A generator: async, or sync and then run in a worker thread."""

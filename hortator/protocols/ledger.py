@@ -379,9 +379,7 @@ class Book:
         if not self.moved:
             assert held == self.reserved, f"1: reserved {self.reserved}, open leases {held}"
         for position, limit in self.limits:
-            promised = (
-                self.settled[position] - self.overrun[position] + self.reserved[position]
-            )
+            promised = self.settled[position] - self.overrun[position] + self.reserved[position]
             assert promised <= limit, f"2: {DIMENSIONS[position]} {promised} of {limit}"
         assert all(amount >= 0 for amount in self.overrun), f"3: overrun {self.overrun}"
         assert self.granted == self.settled_leases + self.moved + len(self.open), "4: leases lost"
@@ -406,4 +404,3 @@ def _phase(
         return reported, False
     charged = most(reported, estimate)
     return charged, charged != reported
-

@@ -143,9 +143,7 @@ class RunState:
         job = self.job
         good = passes(score, job.threshold, job.objective)
         self.end(attempt, Status.ELIGIBLE if good else Status.REJECTED, now)
-        if (
-            attempt.status is Status.ELIGIBLE and job.stop.met(score.value, job.objective)
-        ):
+        if attempt.status is Status.ELIGIBLE and job.stop.met(score.value, job.objective):
             if job.stop.takes_the_first and self.first is None:
                 self.first = attempt.index
             self.stop(job.stop.reason, now)
@@ -174,9 +172,8 @@ class RunState:
         self, attempt: Attempt, status: Status, now: float, error: BaseException | None = None
     ) -> None:
         """Settle its lease, make its record and tell of it: exactly once for each attempt."""
-        if self.late(attempt, now) and status is not Status.SKIPPED:
-            if status is not Status.CANCELLED or not self._stopped_early():
-                status = Status.TIMED_OUT
+        if now >= self.deadline or attempt.limit is not None:
+            status = self._if_late(attempt, status, now)
         if status is not Status.ELIGIBLE:
             assert status in STEPS[attempt.status], f"{attempt.status} can't become {status}"
         was_cut = status is Status.CANCELLED or status is Status.TIMED_OUT
@@ -333,6 +330,13 @@ class RunState:
     def _deny(self, index: int, now: float) -> None:
         self.records[index] = Candidate(index, Status.BUDGET_EXCEEDED, request=self.request)
         self.tell(CandidateEnded, index, now, Status.BUDGET_EXCEEDED, False, None)
+
+    def _if_late(self, attempt: Attempt, status: Status, now: float) -> Status:
+        """Whatever ends at or after the deadline is timed out, unless a stop came before that."""
+        if not self.late(attempt, now) or status is Status.SKIPPED:
+            return status
+        stopped_before = status is Status.CANCELLED and self._stopped_early()
+        return status if stopped_before else Status.TIMED_OUT
 
     def _stopped_early(self) -> bool:
         return self.stopping and self.stop_reason not in ("deadline", "outer_deadline")

@@ -12,7 +12,7 @@ from hortator.protocols.errors import InvalidJob
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it makes a coroutine: of the callable or its `__call__`, partials unwrapped."""
+    """Whether calling it makes a coroutine: itself or its `__call__`, partials unwrapped."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
