@@ -22,6 +22,7 @@ from hortator.actors.runtime import (
     open_runtime as open_runtime,
 )
 from hortator.protocols.best_of_n import BestOfN as BestOfN
+from hortator.protocols.budget import Budget as Budget
 from hortator.protocols.candidate import (
     Candidate as Candidate,
     Detached as Detached,
@@ -40,7 +41,6 @@ from hortator.protocols.errors import (
 )
 from hortator.protocols.events import Event as Event
 from hortator.protocols.interfaces import CandidateContext as CandidateContext
-from hortator.protocols.ledger import Budget as Budget
 from hortator.protocols.result import RunResult as RunResult, Snapshot as Snapshot
 from hortator.protocols.scoring import Score as Score
 from hortator.protocols.selection import best_score as best_score

@@ -78,7 +78,7 @@ def call_user(
         trio.Cancelled: a scope around the caller is cancelled. What the callback had done until
             then stays done.
     """
-    run = context.run
+    run, torn = context.run, False
     try:
         coroutine, trap = run(_begin, function, args)
         send = coroutine.send
@@ -89,7 +89,8 @@ def call_user(
         while True:
             try:
                 answer = yield trap
-            except GeneratorExit:  # the loop is being torn down
+            except GeneratorExit:  # thrown at us, not by it: the loop is being torn down
+                torn = True
                 run(coroutine.close)
                 raise
             except BaseException as error:  # noqa: BLE001  # thrown for a foreign trap: hand it in
@@ -100,10 +101,8 @@ def call_user(
             trap = run(_step, resume, answer)
     except StopIteration as stop:  # how a coroutine returns
         return stop.value
-    except GeneratorExit:
-        raise
     except BaseException as error:  # the one place: routed
-        if _ours(error):
+        if torn or _ours(error):
             raise
         return _routed(error)
 
@@ -156,10 +155,14 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 
 @trio.lowlevel.disable_ki_protection
 def _begin(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
-    coroutine: Any = function(*args)
-    if type(coroutine) is not types.CoroutineType:
+    coroutine = function(*args)
+    if not _is_plain(coroutine):
         coroutine = _awaited(coroutine)
     return coroutine, coroutine.send(None)
+
+
+def _is_plain(awaitable: object) -> bool:
+    return type(awaitable) is types.CoroutineType
 
 
 @trio.lowlevel.disable_ki_protection

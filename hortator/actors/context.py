@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 import trio
 
 from hortator.protocols.attempt import Attempt, Declared
+from hortator.protocols.copying import private_copy
 from hortator.protocols.deadlines import Grace
 from hortator.protocols.errors import RunEnded, RunStopping, SideEffectBlocked
 from hortator.protocols.events import CandidatePublished, EffectChanged, Emitted
@@ -18,7 +18,7 @@ from hortator.protocols.interfaces import Remaining
 from hortator.protocols.run import RunState
 from hortator.protocols.scoring import read_score
 from hortator.protocols.seeds import candidate_seed
-from hortator.protocols.usage import DIMENSIONS, NANO, Usage
+from hortator.protocols.usage import DIMENSIONS, Usage, dollars
 
 
 class Surroundings(Protocol):
@@ -78,7 +78,7 @@ class Context:
         for position, _ in self._state.book.limits:
             amount = max(0, lease.cap[position] - spent[position])
             name = DIMENSIONS[position]
-            left[name] = Decimal(amount) / NANO if name == "cost" else amount
+            left[name] = dollars(amount) if name == "cost" else amount
         now = self._around.clock.current_time()
         return Remaining(seconds=None if deadline is None else max(0.0, deadline - now), **left)
 
@@ -104,7 +104,8 @@ class Context:
     def publish(self, output: Any, score: Any = None) -> None:
         """Offer an output before the end; the last one that had a score stands if we are cut."""
         read = None if score is None else read_score(score)
-        self._on_loop(self._publish, output, read)
+        # A list that is revised after it was published must not change what was published.
+        self._on_loop(self._publish, private_copy(output), read)
 
     def emit(self, kind: str, **data: Any) -> None:
         """Tell observers something of your own."""
@@ -151,8 +152,10 @@ class Context:
         try:
             yield
         except Exception:
-            # An error of the effect's own is its end; a Cancelled leaves it unknown.
-            self._change(declared, "failed")
+            # An error of the effect's own is its end; what comes out of one that was told to
+            # stop is not, no more than a Cancelled is: it may have happened or not.
+            if not self.stopping:
+                self._change(declared, "failed")
             raise
         self._change(declared, "done")
 

@@ -96,17 +96,6 @@ class RunHandle(Generic[Out]):
 
         return self._subscribed(self._run.state.n, ended, snapshot=False)
 
-    async def join(self) -> None:
-        """Cancel the run if it is not over, and wait until it is.
-
-        Shielded, for no longer than the run's own grace allows.
-        """
-        if not self.ended:
-            self.cancel("left by whoever had started it")
-            grace = self._run.grace_at(trio.current_time())
-            with trio.CancelScope(shield=True, deadline=grace.until + SLACK):
-                await self._run.finished.wait()
-
     async def __aenter__(self) -> RunHandle[Out]:
         """The handle itself."""
         return self
@@ -117,8 +106,12 @@ class RunHandle(Generic[Out]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Cancel and join, however the block was left."""
-        await self.join()
+        """Cancel and join, however the block was left: for no longer than the run's grace."""
+        if not self.ended:
+            self.cancel("left by whoever had started it")
+            latest = self._run.grace_at(trio.current_time()).until + SLACK
+            with trio.move_on_at(latest, shield=True):
+                await self._run.finished.wait()
 
     @asynccontextmanager
     async def _subscribed(

@@ -191,13 +191,20 @@ class AsyncObserver:
 
 
 def observe(callback: Observer, context: contextvars.Context) -> SyncObserver | AsyncObserver:
-    """The right kind of actor for an observer.
+    """The right kind of actor for an observer that `check_observers` let pass."""
+    return (AsyncObserver if is_async(callback) else SyncObserver)(callback, context)
+
+
+def check_observers(observers: object) -> None:
+    """Refuse what can't observe, before any of them is opened.
 
     Raises:
-        InvalidJob: it can't be called with one event.
+        InvalidJob: it is no sequence, or one of them can't be called with one event.
     """
-    check_callback("observer", callback, ("event",))
-    return (AsyncObserver if is_async(callback) else SyncObserver)(callback, context)
+    if not isinstance(observers, (list, tuple)):
+        raise InvalidJob(f"observers={observers!r}: write a list, observers=[observer]")
+    for observer in observers:  # pyright: ignore[reportUnknownVariableType]
+        check_callback("observer", observer, ("event",))  # pyright: ignore[reportUnknownArgumentType]
 
 
 def in_thread(observer: Callable[[Event], None]) -> Observer:
@@ -209,6 +216,7 @@ def in_thread(observer: Callable[[Event], None]) -> Observer:
     >>> def slow(event): ...
     >>> job_observers = (in_thread(slow),)
     """
+    check_callback("observer", observer, ("event",))
     if is_async(observer):
         raise InvalidJob("in_thread() takes a sync observer; pass an async one as it is")
 

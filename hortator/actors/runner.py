@@ -23,7 +23,7 @@ its limit, the end of the grace, in step 1, so that no observer can hold a run u
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
@@ -36,11 +36,10 @@ from hortator.protocols.errors import ObserverFailed
 from hortator.protocols.result import RunResult, Telemetry
 from hortator.protocols.stopping import CUT_SHORT, StopReason
 
-MOST_TICKS = 16
-"""How many scheduler passes work may take to unwind when the grace was over before it began.
+FEWEST_PASSES, MOST_PASSES = 4, 16
+"""Scheduler passes that work gets to unwind in when the work share is over.
 
-Only a blocked event loop leads there. One pass is enough for a task that awaits, one more for
-each nursery around it."""
+One is enough for a task that awaits, one more for each nursery around it."""
 
 
 class Run(Crew):
@@ -109,20 +108,18 @@ async def runner(run: Run) -> None:
         with run.shield:
             await _work(run)
             await _unwind(run)
-            now = trio.current_time()
             state.skip_pending()
             selected, by = state.choose()
-            state.close(now, selected)
+            state.close(trio.current_time(), selected)
             await _deliver(run)
     except Exception as bug:  # noqa: BLE001
         # A bug of ours must not raise into the work nursery; whoever waits for the run gets it.
-        state.interrupt = state.interrupt or bug
-    finally:
-        for subscription in run.subscriptions:
-            subscription.close()
-        await _dismiss(run)
-        run.result = _result(run, selected, by)
-        run.finished.set()
+        run.crashed(bug)
+    for subscription in run.subscriptions:
+        subscription.close()
+    await _dismiss(run)
+    run.result = _result(run, selected, by)
+    run.finished.set()
 
 
 async def _work(run: Run) -> None:
@@ -140,7 +137,7 @@ async def _work(run: Run) -> None:
         if now >= state.deadline:
             state.stop(run.deadline_reason, now)
         elif state.job.candidate_timeout is not None:
-            _give_up_on_overdue(run, now)
+            await _give_up_on_overdue(run)
     if run.grace is None:
         run.begin_grace(trio.current_time())
 
@@ -155,17 +152,23 @@ def _next_overdue(run: Run) -> float:
     return first + WORK_SHARE * run.grace_seconds
 
 
-def _give_up_on_overdue(run: Run, now: float) -> None:
+async def _give_up_on_overdue(run: Run) -> None:
+    """Detach candidates that have outlived their own timeout and a work share."""
     state = run.state
-    for seat in list(run.seats):
+
+    def overdue(seat: Seat) -> bool:
         attempt = seat.attempt
         if attempt is None or attempt.ended or attempt.limit is None:
-            continue
-        if now >= attempt.limit + WORK_SHARE * run.grace_seconds:
-            run.give_up_on(seat, now)
+            return False
+        return trio.current_time() >= attempt.limit + WORK_SHARE * run.grace_seconds
+
+    if any(overdue(seat) for seat in run.seats):
+        await _last_passes(run, overdue)
+    for seat in [seat for seat in run.seats if overdue(seat)]:
+        run.give_up_on(seat, trio.current_time())
     if run.lost_slots >= state.job.max_concurrency and state.next_index < state.n:
         # Nobody can generate any more; those that are being scored end first.
-        state.stop("slots_lost", now, in_flight=not state.flying)
+        state.stop("slots_lost", trio.current_time(), in_flight=not state.flying)
 
 
 async def _unwind(run: Run) -> None:
@@ -175,16 +178,26 @@ async def _unwind(run: Run) -> None:
     with trio.move_on_at(grace.work_until):
         while state.flying or any(_leaving(seat) for seat in run.seats):
             await run.runner_mailbox.receive()
-    # Past the work share. Who has not been stepped since its cancel had no chance to unwind: the
-    # loop was blocked, or it sits in a shield of its own. A few passes tell the two apart.
-    for _ in range(MOST_TICKS):
-        if not any(_unstepped(seat) for seat in run.seats):
-            break
-        await trio.lowlevel.cancel_shielded_checkpoint()
+    await _last_passes(run, lambda seat: True)
     now = trio.current_time()
     for seat in list(run.seats):
         if seat.attempt is not None and not seat.attempt.ended:
             run.give_up_on(seat, now)
+
+
+async def _last_passes(run: Run, due: Callable[[Seat], bool]) -> None:
+    """Let the scheduler go round a few times before work is given up.
+
+    Clean-up that is cut at this very instant unwinds in them. So does work that has not been
+    stepped since its cancel, because the loop was blocked until now.
+    """
+    for passes in range(MOST_PASSES):
+        left = [s for s in run.seats if s.attempt and not s.attempt.ended and due(s)]
+        if passes >= FEWEST_PASSES and not any(_unstepped(seat) for seat in left):
+            return
+        if not left:
+            return
+        await trio.lowlevel.cancel_shielded_checkpoint()
 
 
 def _leaving(seat: Seat) -> bool:

@@ -16,7 +16,7 @@ import trio
 from hortator.actors.candidate import candidate
 from hortator.actors.crew import Crew
 from hortator.actors.handle import RunHandle
-from hortator.actors.observer import AsyncObserver, Observer, Subscription
+from hortator.actors.observer import AsyncObserver, Observer, Subscription, check_observers
 from hortator.actors.runner import Run
 from hortator.actors.scorer import scorer
 from hortator.actors.workplace import Workplace
@@ -79,13 +79,10 @@ class Runtime:
         ...         result = await runtime.run(job, "question")
         ...         return result.output
         """
-        handle = self.start(
+        async with self.start(
             job, request, seed=seed, observers=observers, on_observer_error=on_observer_error
-        )
-        try:
+        ) as handle:
             return await handle.result()
-        finally:
-            await handle.join()
 
     def start(
         self,
@@ -108,6 +105,7 @@ class Runtime:
         if self._workplace.closing:
             raise RuntimeClosed("this runtime is being left: start runs inside its `async with`")
         _check(job, seed, on_observer_error)
+        check_observers(observers)
         now = trio.current_time()
         grace = self._grace if job.grace is None else min(job.grace, self._grace)
         parent = _parent.get()
@@ -213,6 +211,7 @@ def open_runtime(
             raise InvalidJob(f"{name}={value!r}: write seconds from 0 up")
     if type(threads) is not int or threads < 1:
         raise InvalidJob(f"threads={threads!r}: write a whole number from 1 up")
+    check_observers(observers)
     return _OpenRuntime(grace, threads, observers, exit_grace)
 
 
@@ -239,19 +238,31 @@ class _OpenRuntime:
         _ambient.set(runtime)
         return runtime
 
-    async def __aexit__(
+    async def _leave(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         _ambient.set(self._outside)
-        try:
-            await self._workplace.leave(stop=error is not None)
-        finally:
-            # Every task has ended. The body's exception is not handed to the nursery, which
-            # would put it into a group: returning None lets it go on as itself.
-            await self._manager.__aexit__(None, None, None)
+        stop = error is not None
+        interrupt: KeyboardInterrupt | None = None
+        left = False
+        while not left:
+            try:
+                await self._workplace.leave(stop=stop)
+                left = True
+            except KeyboardInterrupt as pressed:
+                # Trio hands it to the main task, wherever that waits, also behind a shield. It
+                # stops the runs; the nursery has to be left in order all the same.
+                interrupt, stop = pressed, True
+        # Every task has ended. The body's exception is not handed to the nursery, which would
+        # put it into a group: returning None lets it go on as itself.
+        await self._manager.__aexit__(None, None, None)
+        if interrupt is not None:
+            raise interrupt
+
+    __aexit__ = _leave
 
 
 async def best_of_n(job: BestOfN[Req, Out], request: Req, **as_run: Any) -> RunResult[Out]:

@@ -185,21 +185,18 @@ class Workplace:
     async def leave(self, *, stop: bool) -> None:
         """Wait for the runs, or stop them; then for detached work, tasks without limit.
 
-        If it is cancelled while it waits for runs, they are stopped, and the rest goes on under
-        shields of limited length, one after another: Trio has no way to leave a task behind.
+        It waits under shields of limited length, one after another: Trio has no way to leave a
+        task behind. A cancel that arrives meanwhile reaches the runs through the sentinel.
+        May be called again after a KeyboardInterrupt out of it.
         """
         self.closing = True
-        try:
-            if not stop:
-                while self.runs:
-                    await self.changed()
-        finally:
+        if stop:
             self.stop_runs()
-            while self.runs:  # no longer than their grace
-                await self._wait(self._grace)
-            await self._wait_for_threads()
-            await self._wait_for_tasks()
-            await self._close()
+        while self.runs:
+            await self._wait(self._grace)
+        await self._wait_for_threads()
+        await self._wait_for_tasks()
+        await self._close()
 
     async def _wait(self, seconds: float) -> None:
         """Wait for a change, for so many seconds at the most, whatever is cancelled."""

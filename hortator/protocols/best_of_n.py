@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, TypeAlias
 
 import attrs
 
+from hortator.protocols.budget import Budget, Limits, limits_of, preflight
 from hortator.protocols.candidate import Generated
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.interfaces import CandidateContext, Generate, Out, Req
-from hortator.protocols.ledger import Budget, Limits, Rates, limits_of, preflight
+from hortator.protocols.ledger import Rates
 from hortator.protocols.scoring import Objective, Score
 from hortator.protocols.selection import Selector, best_score
 from hortator.protocols.signatures import check_callback
 from hortator.protocols.stopping import StopRule, all_candidates
-from hortator.protocols.usage import DIMENSIONS, NOTHING, Usage, estimated
+from hortator.protocols.usage import DIMENSIONS, MOST, NOTHING, Usage, estimated
 
 ScoreLike: TypeAlias = Score | float
 Scorer: TypeAlias = (
@@ -26,6 +28,7 @@ Scorer: TypeAlias = (
 """A scorer: async, or sync and then run in a worker thread."""
 
 DEFAULT_ESTIMATE = Usage(model_calls=1)
+_LARGEST = sys.float_info.max
 _CALLS = DIMENSIONS.index("model_calls")
 
 
@@ -72,7 +75,7 @@ class BestOfN(Generic[Req, Out]):
     timeout: float | None = None
     candidate_timeout: float | None = None
     grace: float | None = None
-    budget: Budget = Budget()
+    budget: Budget = attrs.field(factory=Budget)
     estimate: Usage = DEFAULT_ESTIMATE
     scoring_estimate: Usage = Usage()
     objective: Objective = "max"
@@ -90,9 +93,9 @@ class BestOfN(Generic[Req, Out]):
         _whole("max_concurrency", self.max_concurrency)
         for name in ("timeout", "candidate_timeout", "grace"):
             _seconds(name, getattr(self, name))
-        _number("tie_tolerance", self.tie_tolerance, least=0.0)
         if self.threshold is not None:
             _number("threshold", self.threshold)
+        _number("tie_tolerance", self.tie_tolerance, least=0.0)
         _one_of("objective", self.objective, ("max", "min"))
         _one_of("on_early_stop", self.on_early_stop, ("best_so_far", "fail"))
         _one_of("side_effects", self.side_effects, ("isolate", "allow"))
@@ -110,7 +113,10 @@ class BestOfN(Generic[Req, Out]):
         if all(position != _CALLS for position, _ in limits):
             # Only a limit makes calls countable: a job over processes has no model to call.
             generation = (NOTHING[_CALLS], *generation[1:])
-        rates = Rates.of(generation, estimated(self.scoring_estimate, "scoring_estimate"))
+        scoring = estimated(self.scoring_estimate, "scoring_estimate")
+        if any(a + b > MOST for a, b in zip(generation, scoring, strict=True)):
+            raise InvalidJob("estimate and scoring_estimate together are too large to count")
+        rates = Rates.of(generation, scoring)
         preflight(limits, rates.combined, self.n)
         object.__setattr__(self, "limits", limits)
         object.__setattr__(self, "rates", rates)
@@ -131,7 +137,7 @@ def _number(
     name: str, value: Any, *, least: float = -math.inf, hint: str = "a finite number"
 ) -> None:
     good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not good or not math.isfinite(value) or value < least:
+    if not good or not -_LARGEST <= value <= _LARGEST or value < least:
         raise InvalidJob(f"{name}={value!r}: write {hint}")
 
 

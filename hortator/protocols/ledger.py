@@ -7,12 +7,12 @@ candidate's generation *and* scoring, and it is settled exactly once on every wa
 from __future__ import annotations
 
 import threading
-from decimal import Decimal
 from typing import Literal, TypeAlias
 
 import attrs
 
-from hortator.protocols.errors import DoesNotFit, InvalidJob, LeaseExceeded
+from hortator.protocols.budget import Limits
+from hortator.protocols.errors import InvalidJob, LeaseExceeded
 from hortator.protocols.usage import (
     DIMENSIONS,
     MOST,
@@ -24,113 +24,11 @@ from hortator.protocols.usage import (
     exact,
     fault,
     most,
-    nano_dollars,
     plus,
+    told,
 )
 
-
-@attrs.frozen(kw_only=True)
-class Budget:
-    """Limits of one run, over all its candidates together. None is unlimited, 0 is zero.
-
-    Attributes:
-        model_calls: requests to a model.
-        tool_calls: calls of a tool.
-        input_tokens: tokens sent to models.
-        output_tokens: tokens received.
-        total_tokens: of both kinds.
-        cost: money in dollars (`Decimal`, int, float or str).
-
-    >>> Budget(model_calls=16, cost="0.50")
-    Budget(model_calls=16, tool_calls=None, input_tokens=None, output_tokens=None, \
-total_tokens=None, cost='0.50')
-    """
-
-    model_calls: int | None = None
-    tool_calls: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    cost: Decimal | int | float | str | None = None
-
-
-Limits: TypeAlias = tuple[tuple[int, int], ...]
-"""Pairs of a position in `DIMENSIONS` and the limit of that dimension."""
-
-
-def limits_of(budget: Budget) -> Limits:
-    """The limits that are set, as exact amounts.
-
-    Raises:
-        InvalidJob: a limit is negative, not finite or not a whole number of calls or tokens.
-    """
-    found: list[tuple[int, int]] = []
-    for position, name in enumerate(DIMENSIONS):
-        limit = getattr(budget, name, None)
-        if limit is None:
-            continue
-        wrong = InvalidJob(
-            f"Budget({name}={limit!r}): a limit is a finite number from 0 up, or None for no limit"
-        )
-        if name == "cost":
-            try:
-                limit = nano_dollars(limit)
-            except ValueError as error:
-                raise wrong from error
-        if type(limit) is not int or not 0 <= limit <= MOST:
-            raise wrong
-        found.append((position, limit))
-    return tuple(found)
-
-
-def preflight(limits: Limits, estimate: Amounts, n: int) -> None:
-    """Refuse a set of n candidates that could not be paid for.
-
-    Raises:
-        InvalidJob: a limit is set, but nothing is estimated in its dimension.
-        DoesNotFit: n estimates are more than a limit.
-    """
-    for position, limit in limits:
-        name, each = DIMENSIONS[position], estimate[position]
-        if each == 0 and limit > 0:
-            raise InvalidJob(
-                f"budget.{name} is limited, but the estimate of one candidate has no {name}:"
-                f" the ledger reserves before it spends, so write estimate=Usage({name}=...)"
-            )
-        if each * n > limit:
-            fits = limit // each if each else 0
-            raise DoesNotFit(
-                f"{n} candidates at an estimated {each:,} {name} each need {each * n:,},"
-                f" budget.{name} allows {limit:,}"
-                f"{' (in nano-dollars)' if name == 'cost' else ''}: {fits} would fit"
-            )
-
-
 Phase: TypeAlias = Literal["generating", "scoring"]
-
-
-@attrs.define(eq=False)
-class Lease:
-    """What one candidate may spend. Changed by the `Book` that granted it, and by nobody else.
-
-    Attributes:
-        number: unique within the book.
-        candidate: the index of its holder.
-        cap: how much it covers.
-        generation: what generating has reported so far, None while it has reported nothing.
-        scoring: what scoring has reported so far, None while it has reported nothing.
-    """
-
-    number: int
-    candidate: int
-    cap: Amounts
-    generation: Amounts | None = None
-    scoring: Amounts | None = None
-
-    @property
-    def reported(self) -> Amounts:
-        """What was reported over both phases."""
-        return plus(self.generation or NOTHING, self.scoring or NOTHING)
 
 
 @attrs.frozen
@@ -173,6 +71,34 @@ class Rates:
         parts = tuple((position, amount) for position, amount in enumerate(combined) if amount)
         whole = Settled(combined, NOTHING, bool(parts))
         return cls(generation, scoring, combined, parts, whole)
+
+
+@attrs.define(eq=False)
+class Lease:
+    """What one candidate may spend. Changed by the `Book` that granted it, and by nobody else.
+
+    Attributes:
+        number: unique within the book.
+        candidate: the index of its holder.
+        cap: how much it covers.
+        rates: what its holder is charged where it reports nothing.
+        generation: what generating has reported so far, None while it has reported nothing.
+        scoring: what scoring has reported so far, None while it has reported nothing.
+        doubtful: phases of which a report could not be true.
+    """
+
+    number: int
+    candidate: int
+    cap: Amounts
+    rates: Rates
+    generation: Amounts | None = None
+    scoring: Amounts | None = None
+    doubtful: tuple[Phase, ...] = ()
+
+    @property
+    def reported(self) -> Amounts:
+        """What was reported over both phases."""
+        return plus(self.generation or NOTHING, self.scoring or NOTHING)
 
 
 class Book:
@@ -233,10 +159,13 @@ class Book:
             if settled[position] + reserved[position] + asked[position] > limit:
                 return None
         for position, amount in self.rates.parts:
+            if reserved[position] + amount > MOST:
+                return None
+        for position, amount in self.rates.parts:
             reserved[position] += amount
         number = self.granted
         self.granted = number + 1
-        lease = self.open[number] = Lease(number, candidate, asked)
+        lease = self.open[number] = Lease(number, candidate, asked, self.rates)
         return lease
 
     def top_up(self, lease: Lease, usage: Usage) -> bool:
@@ -254,6 +183,8 @@ class Book:
         for position, limit in self.limits:
             if self.settled[position] + self.reserved[position] + asked[position] > limit:
                 return False
+        if any(a + b > MOST for a, b in zip(self.reserved, asked, strict=True)):
+            return False
         lease.cap = plus(lease.cap, asked)
         for position, amount in enumerate(asked):
             self.reserved[position] += amount
@@ -270,8 +201,8 @@ class Book:
         for position, _ in self.limits:
             if spent[position] > lease.cap[position]:
                 raise LeaseExceeded(
-                    f"candidate {lease.candidate} has spent {spent[position]:,}"
-                    f" {DIMENSIONS[position]}, its lease covers {lease.cap[position]:,};"
+                    f"candidate {lease.candidate} has spent {told(position, spent[position])},"
+                    f" its lease covers {told(position, lease.cap[position])};"
                     " ask with `await ctx.reserve(...)` before spending more"
                 )
 
@@ -281,6 +212,7 @@ class Book:
         with self._lock:
             if wrong is not None:
                 self.malformed.append(Malformed(lease.candidate, wrong))
+                lease.doubtful = (*lease.doubtful, phase)
             elif phase == "generating":
                 lease.generation = plus(lease.generation or NOTHING, exact(usage))
             else:
@@ -290,8 +222,9 @@ class Book:
         """Close a lease and charge what its work came to; None if it was closed before.
 
         A phase that ran and reported nothing is charged its estimate. A phase that was cut
-        (`cut`: cancelled or timed out) may be billed for more than it lived to report: it is
-        charged its estimate or its report, whichever is more, in each dimension.
+        (`cut`: cancelled or timed out) may be billed for more than it lived to report, and one
+        with a malformed report did report more than is known: both are charged the estimate or
+        the report, whichever is more, in each dimension.
 
         Args:
             lease: granted by this book.
@@ -299,11 +232,12 @@ class Book:
             scored: whether the scorer's first line ran.
             cut: whether the last phase that ran was cut before it ended.
         """
-        if self.open.pop(lease.number, None) is not lease:
+        if self.open.get(lease.number) is not lease:
             self.double_settlements += 1
             return None
+        del self.open[lease.number]
         self.settled_leases += 1
-        rates, settled, reserved = self.rates, self.settled, self.reserved
+        rates, settled, reserved = lease.rates, self.settled, self.reserved
         if (
             lease.generation is None
             and lease.scoring is None
@@ -318,7 +252,7 @@ class Book:
             self.estimated += rates.whole.estimated
             return rates.whole
         with self._lock:
-            outcome = _come_to(lease, rates, generated, scored, cut)
+            outcome = _come_to(lease, generated, scored, cut)
         self.reported = plus(self.reported, outcome.reported)
         self.estimated += outcome.estimated
         for position, cap in enumerate(lease.cap):
@@ -331,8 +265,9 @@ class Book:
 
     def move(self, lease: Lease, to: Book) -> None:
         """Hand an open lease over to another book in one step; here it counts as outstanding."""
-        if self.open.pop(lease.number, None) is not lease:
+        if self.open.get(lease.number) is not lease:
             raise AssertionError(f"lease {lease.number} is not open in this book")
+        del self.open[lease.number]
         self.moved += 1
         with self._lock:
             lease.number = to.granted
@@ -387,20 +322,22 @@ class Book:
             assert all(0 <= amount <= MOST for amount in amounts), f"5: {amounts}"
 
 
-def _come_to(lease: Lease, rates: Rates, generated: bool, scored: bool, cut: bool) -> Settled:
-    first, estimated_first = _phase(
-        lease.generation, rates.generation, generated, cut and not scored
-    )
-    second, estimated_second = _phase(lease.scoring, rates.scoring, scored, cut)
-    return Settled(plus(first, second), lease.reported, estimated_first or estimated_second)
+def _come_to(lease: Lease, generated: bool, scored: bool, cut: bool) -> Settled:
+    rates, doubtful = lease.rates, lease.doubtful
+    unsure = "generating" in doubtful or (cut and not scored)
+    first, guessed = _phase(lease.generation, rates.generation, generated, unsure)
+    unsure = "scoring" in doubtful or cut
+    second, guessed_too = _phase(lease.scoring, rates.scoring, scored, unsure)
+    return Settled(plus(first, second), lease.reported, guessed or guessed_too)
 
 
 def _phase(
-    reported: Amounts | None, estimate: Amounts, ran: bool, cut: bool
+    reported: Amounts | None, estimate: Amounts, ran: bool, unsure: bool
 ) -> tuple[Amounts, bool]:
+    """What one phase is charged, and whether some of that is the estimate."""
     if reported is None:
         return (estimate, any(estimate)) if ran else (NOTHING, False)
-    if not cut:
+    if not unsure:
         return reported, False
     charged = most(reported, estimate)
     return charged, charged != reported

@@ -44,13 +44,15 @@ def read_score(answer: object) -> Score:
         InvalidScore: it is something else, or not finite.
     """
     kind = type(answer)
-    if (kind is float or kind is int) and math.isfinite(answer):  # type: ignore[arg-type]
-        return Score(float(answer))  # type: ignore[arg-type]
-    score = answer if isinstance(answer, Score) else None
-    value = finite(score.value if score is not None else answer)
-    if score is None:
-        return Score(value)
-    return score if type(score.value) is float else attrs.evolve(score, value=value)
+    if kind is float or kind is int:
+        return Score(finite(answer))
+    if not isinstance(answer, Score):
+        return Score(finite(answer))
+    if answer.usage is not None and not isinstance(answer.usage, Usage):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidScore(f"Score(usage=...) takes a Usage, not a {type(answer.usage).__name__}")
+    if type(answer.value) is float and math.isfinite(answer.value) and answer.accepted is True:
+        return answer
+    return attrs.evolve(answer, value=finite(answer.value), accepted=_truth(answer.accepted))
 
 
 def finite(value: object) -> float:
@@ -59,20 +61,38 @@ def finite(value: object) -> float:
     Raises:
         InvalidScore: it is not a real number, or infinite, or NaN.
     """
-    # numpy's bool is no numbers.Real; its scalars answer item() with the plain Python value.
-    plain = value.item() if type(value).__module__ == "numpy" else value  # type: ignore[attr-defined]
-    if not isinstance(plain, numbers.Real):
+    try:
+        # numpy's bool is no numbers.Real; its scalars answer item() with the plain value.
+        plain = value.item() if type(value).__module__ == "numpy" else value  # type: ignore[attr-defined]
+        number = float(plain) if isinstance(plain, numbers.Real) else None
+    except Exception as error:
+        # The answer is an object of the user's: whatever it raises, it is no number.
+        raise InvalidScore(f"the scorer returned {_shown(value)}, which is no number") from error
+    if number is None:
         raise InvalidScore(
-            f"the scorer returned {value!r}, a {type(value).__name__};"
+            f"the scorer returned {_shown(value)}, a {type(value).__name__};"
             " return a finite number, or Score(number, accepted=..., rationale=...)"
         )
-    try:
-        number = float(plain)
-    except (OverflowError, ValueError) as error:
-        raise InvalidScore(f"the scorer returned {value!r}, too large for a float") from error
     if not math.isfinite(number):
         raise InvalidScore(f"the scorer returned {number!r}; a score is a finite number")
     return number
+
+
+def _truth(value: object) -> bool:
+    try:
+        return bool(value)
+    except Exception as error:
+        # As above: an object of the user's, such as an array, that has no truth value.
+        raise InvalidScore(f"Score(accepted={_shown(value)}): write True or False") from error
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001
+        # A repr is only for the message, and this one raises.
+        return f"an object of {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:80]}..."
 
 
 def passes(score: Score, threshold: float | None, objective: Objective) -> bool:

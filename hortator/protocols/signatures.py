@@ -36,7 +36,9 @@ def check_callback(name: str, function: object, arguments: tuple[str, ...]) -> N
         )
     if not callable(function):
         raise InvalidJob(f"{name}={function!r} is not callable; write `{shape}: ...`")
-    if inspect.isasyncgenfunction(function):
+    if inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(
+        getattr(function, "__call__", None)  # noqa: B004  (its kind is asked, not its presence)
+    ):
         raise InvalidJob(
             f"{name} is an async generator function (it has a `yield`); write `{shape}: ...` with"
             " `return`, and offer early outputs with ctx.publish(output, score)"

@@ -6,7 +6,7 @@ has been scored and is eligible.
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import Literal, Protocol, TypeAlias
 
 import attrs
@@ -120,6 +120,7 @@ def target(value: float) -> StopRule:
     Raises:
         InvalidJob: it is not a finite number.
     """
-    if not isinstance(value, (int, float)) or not math.isfinite(value):  # pyright: ignore[reportUnnecessaryIsInstance]
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not number or not -sys.float_info.max <= value <= sys.float_info.max:
         raise InvalidJob(f"target({value!r}): the target is a finite number, such as target(0.9)")
     return Target(float(value))

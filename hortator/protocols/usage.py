@@ -6,7 +6,7 @@ so that sums are exact. Outside it is a `Usage`, money as `Decimal` dollars.
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation, localcontext
+from decimal import Context, Decimal, InvalidOperation
 from typing import Literal, TypeAlias
 
 import attrs
@@ -44,6 +44,18 @@ MOST = 2**63 - 1
 """The largest amount of any dimension; sums stop there instead of growing past it."""
 
 NANO = Decimal(1_000_000_000)
+_EXACT = Context(prec=60)
+"""Money is divided and rounded under a context of our own: the user's may have any precision."""
+_MOST_MONEY = _EXACT.divide(Decimal(MOST), NANO)
+
+
+def _decimal(value: object) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, (Decimal, int, float, str)):
+        raise ValueError(f"{value!r} is not an amount of money")
+    try:
+        return Decimal(str(value)) if isinstance(value, float) else Decimal(value)
+    except InvalidOperation as error:
+        raise ValueError(f"{value!r} is not an amount of money") from error
 
 
 def nano_dollars(dollars: Decimal | int | float | str) -> int:
@@ -55,19 +67,39 @@ def nano_dollars(dollars: Decimal | int | float | str) -> int:
     Raises:
         ValueError: not a finite number, or beyond `MOST` nano-dollars either way.
     """
-    try:
-        exact = Decimal(str(dollars)) if isinstance(dollars, float) else Decimal(dollars)
-    except InvalidOperation as error:
-        raise ValueError(f"{dollars!r} is not an amount of money") from error
-    if not exact.is_finite() or abs(exact) * NANO > MOST:
+    exact = _decimal(dollars)
+    if not exact.is_finite() or not -_MOST_MONEY <= exact <= _MOST_MONEY:
         raise ValueError(f"{dollars!r} is not a finite amount of money")
-    with localcontext() as context:
-        context.prec = 60
-        return int((exact * NANO).to_integral_value())
+    return int(_EXACT.multiply(exact, NANO).to_integral_value(context=_EXACT))
 
 
-def _money(value: Decimal | int | float | str) -> Decimal:
-    return Decimal(str(value)) if isinstance(value, float) else Decimal(value)
+def dollars(nano: int) -> Decimal:
+    """Nano-dollars as exact dollars.
+
+    >>> dollars(2_000_000)
+    Decimal('0.002')
+    """
+    return _EXACT.divide(Decimal(nano), NANO)
+
+
+def told(position: int, amount: int) -> str:
+    """One amount for people.
+
+    >>> told(COST, 1_500_000_000), told(TOTAL, 12_000)
+    ('$1.5', '12,000 total_tokens')
+    """
+    if position == COST:
+        return f"${dollars(amount):f}"
+    return f"{amount:,} {DIMENSIONS[position]}"
+
+
+def _money(value: object) -> Decimal:
+    try:
+        return _decimal(value)
+    except ValueError as error:
+        raise InvalidJob(
+            f"Usage(cost={value!r}): write dollars as a Decimal, int, float or str, cost='0.002'"
+        ) from error
 
 
 @attrs.frozen(kw_only=True)
@@ -109,7 +141,7 @@ class Usage:
             cached_tokens=cached,
             reasoning_tokens=reasoning,
             total_tokens=total,
-            cost=Decimal(nano) / NANO,
+            cost=dollars(nano),
         )
 
     def __add__(self, other: Usage) -> Usage:
@@ -140,14 +172,16 @@ def most(left: Amounts, right: Amounts) -> Amounts:
     return tuple(map(max, left, right))
 
 
-def fault(usage: Usage) -> str | None:
+def fault(usage: object) -> str | None:
     """Say what in `usage` cannot be true (negative, not finite, too large), or None."""
+    if not isinstance(usage, Usage):
+        return f"no Usage but a {type(usage).__name__}"
     for name in DIMENSIONS[:COST]:
         value = getattr(usage, name)
         # bool is an int that nobody means as a count; floats come from careless division.
         if type(value) is not int or not 0 <= value <= MOST:
             return f"{name}={value!r}"
-    if not usage.cost.is_finite() or usage.cost < 0 or usage.cost * NANO > MOST:
+    if not usage.cost.is_finite() or not 0 <= usage.cost <= _MOST_MONEY:
         return f"cost={usage.cost}"
     return None
 
