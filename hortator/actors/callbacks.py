@@ -30,6 +30,9 @@ from hortator.protocols.signatures import is_async
 __all__ = ["Failed", "Interrupt", "Stepped", "call_each", "call_now", "call_user", "is_async"]
 
 
+_COROUTINE: object = types.CoroutineType
+
+
 class Failed:
     """What a callback raised."""
 
@@ -132,7 +135,7 @@ def call_each(
         What the calls that raised came to; the others went on. It never raises.
     """
     failures: list[Failed] = []
-    left = iter(items)
+    left = iter(items)  # goes on after the item whose call raised
     while True:
         try:
             context.run(_each, function, left)
@@ -155,14 +158,10 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 
 @trio.lowlevel.disable_ki_protection
 def _begin(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
-    coroutine = function(*args)
-    if not _is_plain(coroutine):
+    coroutine: Any = function(*args)
+    if type(coroutine) is not _COROUTINE:
         coroutine = _awaited(coroutine)
     return coroutine, coroutine.send(None)
-
-
-def _is_plain(awaitable: object) -> bool:
-    return type(awaitable) is types.CoroutineType
 
 
 @trio.lowlevel.disable_ki_protection

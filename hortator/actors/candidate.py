@@ -27,6 +27,7 @@ async def candidate(crew: Crew, seat: Seat) -> None:
     """
     state, role, score, context = crew.state, crew.generator, crew.score, crew.context
     generate, asynchronous, clock = role.function, role.asynchronous, crew.clock.current_time
+    flush = state.flush  # what is told is held back until somebody else gets the loop
     task = trio.lowlevel.current_task()
     name = task.name
     while True:
@@ -55,7 +56,9 @@ async def candidate(crew: Crew, seat: Seat) -> None:
                         if asynchronous:
                             attempt.generator_ran = True
                             args = (attempt.request, attempt.ctx)
-                            output = await call_user(generate, args, attempt.space, attempt)
+                            output = await call_user(
+                                generate, args, attempt.space, attempt, flush
+                            )
                         else:
                             args = (attempt.request, attempt.ctx)
                             output = await crew.in_thread(seat, attempt, role, args)
@@ -69,6 +72,7 @@ async def candidate(crew: Crew, seat: Seat) -> None:
                         await score(crew, seat, attempt)
                 seat.attempt = None
                 if not attempt.suspended:
+                    flush()
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 if state.stopping or (attempt.limit is not None and scope.cancel_called):
                     break  # leave the scope: it is cancelled, or about to be

@@ -205,6 +205,7 @@ class Crew:
             self.seats.discard(seat)
             if seat.slot:
                 self.free_slots += 1
+            self.state.flush()
             self.wake()
 
     def crashed(self, bug: BaseException) -> None:
@@ -265,7 +266,6 @@ class Crew:
         if self.scoring < self.state.job.max_concurrency:
             self.scoring += 1
             return True
-        self.state.flush()
         if self._scorer is None:
             self._scorer, self._scorer_mailbox = open_mailbox(Finished)
         self.unscored += 1
@@ -317,6 +317,7 @@ class Crew:
             lambda value: self.services.ended_late(attempt, value),
         )
         attempt.suspended = True
+        state.flush()
         try:
             value = await thread.run(role.function, args, attempt.space, may_start)
         finally:

@@ -86,18 +86,18 @@ class SyncObserver:
             self._queue.append((subscription, events))  # its own call caused these
             return
         self._busy = True
-        self._call(subscription, events)
-        while self._queue:
-            self._call(*self._queue.popleft())
+        while True:
+            if not subscription.closed:
+                failures = call_each(self._callback, events, self._context)
+                subscription.delivered += len(events)
+                if failures:
+                    subscription.delivered -= len(failures)
+                    for failure in failures:
+                        subscription.failed(failure)
+            if not self._queue:
+                break
+            subscription, events = self._queue.popleft()
         self._busy = False
-
-    def _call(self, subscription: Subscription, events: Sequence[Event]) -> None:
-        if subscription.closed:
-            return
-        failures = call_each(self._callback, events, self._context)
-        subscription.delivered += len(events) - len(failures)
-        for failure in failures:
-            subscription.failed(failure)
 
     def cut(self, subscription: Subscription) -> None:
         """Nothing is ever pending."""

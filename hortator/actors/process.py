@@ -141,6 +141,7 @@ class Command:
             CommandNotStarted: there is no such program, or the system refused to start it.
             CommandFailed: it ended with an exit code other than 0, or by a signal.
             OutputTooLarge: it printed more than `max_output`.
+            TypeError: the request is neither text nor bytes.
         """
         head, whole = Head(self.max_output), False
         try:
@@ -157,7 +158,7 @@ class Command:
         attempt = _Attempt(words, ctx, head, next(self._numbers), self._lookout)
         self._attempts.add(attempt)
         try:
-            return await attempt.run(feed, self)
+            return await attempt.run(_as_bytes(feed), self)
         finally:
             self._attempts.discard(attempt)
 
@@ -223,7 +224,7 @@ class _Attempt:
 
     # Protected, since a KeyboardInterrupt between the birth and `try` would leave an orphan.
     @trio.lowlevel.enable_ki_protection
-    async def run(self, feed: str | bytes, owner: Command) -> bytes:
+    async def run(self, feed: bytes, owner: Command) -> bytes:
         env = self.lookout.environment(os.environ if owner.env is None else owner.env, self.number)
         self.group = group = await start(self.words, env, owner.cwd)
         try:
@@ -252,7 +253,7 @@ class _Attempt:
         if self.group is not None:
             self.group.signal(signal.SIGKILL)
 
-    async def _converse(self, group: Group, feed: str | bytes) -> None:
+    async def _converse(self, group: Group, feed: bytes) -> None:
         """Feed and hear the command until its leader has ended, or it printed too much."""
         async with trio.open_nursery() as nursery:
             quiet = trio.Event()
@@ -328,9 +329,21 @@ class _Attempt:
         )
 
 
-async def _feed(stdin: trio.lowlevel.FdStream, feed: str | bytes) -> None:
-    data = feed.encode("utf-8", "surrogateescape") if isinstance(feed, str) else feed
+def _as_bytes(feed: object) -> bytes:
+    match feed:
+        case str():
+            return feed.encode("utf-8", "surrogateescape")
+        case bytes():
+            return feed
+        case _:
+            raise TypeError(
+                f"a command is fed text or bytes, not {type(feed).__name__}: write a generate()"
+                " of your own that turns the request into text, or pass text"
+            )
+
+
+async def _feed(stdin: trio.lowlevel.FdStream, feed: bytes) -> None:
     # A command that does not read its input, or not all of it, is in its right.
     with contextlib.suppress(trio.BrokenResourceError):
-        await stdin.send_all(data)
+        await stdin.send_all(feed)
     stdin.close()

@@ -81,6 +81,13 @@ class Run(Crew):
         for observer in self.own_observers:
             observer.limit(self.shield.deadline)
 
+    async def heard(self) -> None:
+        """Wait until the run has changed; take everything that says so in one go."""
+        await self.runner_mailbox.receive()
+        for _ in waiting(self.runner_mailbox):
+            pass
+        self.state.flush()
+
     def error(self) -> BaseException | None:
         """What `run()` and `result()` raise instead of returning the result."""
         if self.state.interrupt is not None:
@@ -130,9 +137,7 @@ async def _work(run: Run) -> None:
     run.fill_seats()
     while not state.stopping and (state.flying or (state.admitting and state.next_index < state.n)):
         with trio.CancelScope(deadline=min(state.deadline, _next_overdue(run))):
-            await run.runner_mailbox.receive()
-            for _ in waiting(run.runner_mailbox):
-                pass
+            await run.heard()
         now = trio.current_time()
         if now >= state.deadline:
             state.stop(run.deadline_reason, now)
@@ -166,6 +171,7 @@ async def _give_up_on_overdue(run: Run) -> None:
         await _last_passes(run, overdue)
     for seat in [seat for seat in run.seats if overdue(seat)]:
         run.give_up_on(seat, trio.current_time())
+    state.flush()
     if run.lost_slots >= state.job.max_concurrency and state.next_index < state.n:
         # Nobody can generate any more; those that are being scored end first.
         state.stop("slots_lost", trio.current_time(), in_flight=not state.flying)
@@ -177,7 +183,7 @@ async def _unwind(run: Run) -> None:
     assert grace is not None
     with trio.move_on_at(grace.work_until):
         while state.flying or any(_leaving(seat) for seat in run.seats):
-            await run.runner_mailbox.receive()
+            await run.heard()
     await _last_passes(run, lambda seat: True)
     now = trio.current_time()
     for seat in list(run.seats):
@@ -215,7 +221,7 @@ def _unstepped(seat: Seat) -> bool:
 async def _deliver(run: Run) -> None:
     """Wait until every observer has got everything; the shield's limit ends this wait."""
     while any(subscription.pending for subscription in run.subscriptions):
-        await run.runner_mailbox.receive()
+        await run.heard()
 
 
 async def _dismiss(run: Run) -> None:

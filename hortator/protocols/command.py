@@ -86,8 +86,8 @@ class CommandFailed(CommandError):
     """
 
     def __init__(self, words: Sequence[str], returncode: int, stderr: str) -> None:
-        self.exit_code = returncode if returncode >= 0 else None
-        self.signal = -returncode if returncode < 0 else None
+        self.exit_code: int | None = returncode if returncode >= 0 else None
+        self.signal: int | None = -returncode if returncode < 0 else None
         self.stderr = stderr
         self._how = how_it_ended(returncode)
         said = stderr.strip()

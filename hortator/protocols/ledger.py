@@ -14,7 +14,6 @@ import attrs
 from hortator.protocols.budget import Limits
 from hortator.protocols.errors import InvalidJob, LeaseExceeded
 from hortator.protocols.usage import (
-    DIMENSIONS,
     MOST,
     NOTHING,
     Amounts,
@@ -73,7 +72,6 @@ class Rates:
         return cls(generation, scoring, combined, parts, whole)
 
 
-@attrs.define(eq=False)
 class Lease:
     """What one candidate may spend. Changed by the `Book` that granted it, and by nobody else.
 
@@ -87,13 +85,16 @@ class Lease:
         doubtful: phases of which a report could not be true.
     """
 
-    number: int
-    candidate: int
-    cap: Amounts
-    rates: Rates
+    # What most leases never change stands on the class, as in `Attempt`.
     generation: Amounts | None = None
     scoring: Amounts | None = None
     doubtful: tuple[Phase, ...] = ()
+
+    def __init__(self, number: int, candidate: int, cap: Amounts, rates: Rates) -> None:
+        self.number = number
+        self.candidate = candidate
+        self.cap = cap
+        self.rates = rates
 
     @property
     def reported(self) -> Amounts:
@@ -101,38 +102,48 @@ class Lease:
         return plus(self.generation or NOTHING, self.scoring or NOTHING)
 
 
+KEPT_MALFORMED = 1000
+"""A runtime's book keeps the newest ones of all its runs."""
+
+
 class Book:
     """All leases of one run and what came of them. Pure arithmetic on ints; no clock, no await.
 
     Invariants, asserted by `check()`:
 
-    1. `reserved` is the sum of the caps of the open leases.
+    1. `reserved` is the sum of the caps of the open leases, and of those that were moved away.
     2. In each limited dimension settled - overrun + reserved <= limit: nothing is promised twice.
     3. `overrun` is what leases were charged beyond their own caps; only work that reports more
        than it was granted makes it grow.
     4. A lease is settled at most once: `granted` = `settled_leases` + `moved` + open ones.
-    5. No amount is negative, and none is above `MOST`.
-    6. After `freeze()` nothing changes any more.
+    5. No amount is negative; what is charged and reported stops at `MOST`.
+    6. After `freeze()` nothing is granted any more.
+
+    Leases at the common rate are counted instead of summed, so that granting and settling one
+    costs the same for one limited dimension as for six.
 
     `charge` may be called from any thread; everything else belongs to the thread of the event
     loop. Charges only touch their own lease, under the lock.
     """
 
     __slots__ = (
+        "_common_open",
+        "_common_settled",
         "_lock",
+        "_other_reserved",
+        "_other_settled",
+        "_sure",
         "double_settlements",
-        "estimated",
         "frozen",
         "granted",
         "limits",
         "malformed",
         "moved",
         "open",
+        "other_estimated",
         "overrun",
         "rates",
         "reported",
-        "reserved",
-        "settled",
         "settled_leases",
     )
 
@@ -140,33 +151,67 @@ class Book:
         self.limits = limits
         self.rates = rates or Rates.of(NOTHING, NOTHING)
         self.open: dict[int, Lease] = {}
-        self.reserved = list(NOTHING)
-        self.settled = list(NOTHING)
         self.overrun = list(NOTHING)
         self.reported: Amounts = NOTHING
-        self.granted = self.settled_leases = self.moved = 0
-        self.estimated = self.double_settlements = 0
+        self.granted = self.settled_leases = self.moved = self.double_settlements = 0
+        self.other_estimated = 0
         self.malformed: list[Malformed] = []
         self.frozen = False
         self._lock = threading.Lock()
+        self._common_open = self._common_settled = 0
+        self._other_reserved, self._other_settled = list(NOTHING), list(NOTHING)
+        # So many leases at the common rate fit for sure; 0: to be worked out.
+        self._sure = 0
+
+    @property
+    def reserved(self) -> Amounts:
+        """What is promised to leases that have not been settled."""
+        return tuple(
+            self._common_open * each + other
+            for each, other in zip(self.rates.combined, self._other_reserved, strict=True)
+        )
+
+    @property
+    def settled(self) -> Amounts:
+        """What the budget was charged."""
+        return tuple(
+            min(MOST, self._common_settled * each + other)
+            for each, other in zip(self.rates.combined, self._other_settled, strict=True)
+        )
+
+    @property
+    def estimated(self) -> int:
+        """How many settled leases were charged at least partly by estimate."""
+        return self.other_estimated + self._common_settled * self.rates.whole.estimated
 
     def reserve(self, candidate: int) -> Lease | None:
         """Grant a lease over the combined estimate in all dimensions at once, or None."""
-        assert not self.frozen, "6: a frozen book grants nothing"
-        asked = self.rates.combined
-        settled, reserved = self.settled, self.reserved
-        for position, limit in self.limits:
-            if settled[position] + reserved[position] + asked[position] > limit:
+        if not self._sure:
+            self._sure = self._how_many_fit()
+            if not self._sure:
                 return None
-        for position, amount in self.rates.parts:
-            if reserved[position] + amount > MOST:
-                return None
-        for position, amount in self.rates.parts:
-            reserved[position] += amount
+        self._sure -= 1
+        self._common_open += 1
         number = self.granted
         self.granted = number + 1
-        lease = self.open[number] = Lease(number, candidate, asked, self.rates)
+        lease = self.open[number] = Lease(number, candidate, self.rates.combined, self.rates)
         return lease
+
+    def _how_many_fit(self) -> int:
+        assert not self.frozen, "6: a frozen book grants nothing"
+        limits = dict(self.limits)
+        settled, reserved = self.settled, self.reserved
+        fits = MOST
+        for position, each in enumerate(self.rates.combined):
+            if position in limits:
+                left = limits[position] - settled[position] - reserved[position]
+                if left < each:
+                    return 0
+            else:
+                left = MOST - reserved[position]
+            if each:
+                fits = min(fits, left // each)
+        return fits
 
     def top_up(self, lease: Lease, usage: Usage) -> bool:
         """Widen an open lease by `usage` in all dimensions at once, or change nothing.
@@ -180,15 +225,27 @@ class Book:
         asked = exact(usage)
         if self.open.get(lease.number) is not lease:
             return False
+        settled, reserved = self.settled, self.reserved
         for position, limit in self.limits:
-            if self.settled[position] + self.reserved[position] + asked[position] > limit:
+            if settled[position] + reserved[position] + asked[position] > limit:
                 return False
-        if any(a + b > MOST for a, b in zip(self.reserved, asked, strict=True)):
+        if any(a + b > MOST for a, b in zip(reserved, asked, strict=True)):
             return False
+        self._set_apart(lease)
         lease.cap = plus(lease.cap, asked)
         for position, amount in enumerate(asked):
-            self.reserved[position] += amount
+            self._other_reserved[position] += amount
         return True
+
+    def _set_apart(self, lease: Lease) -> None:
+        """Sum this lease from now on, instead of counting it."""
+        self._sure = 0
+        if lease.cap is self.rates.combined:
+            self._common_open -= 1
+            for position, amount in enumerate(lease.cap):
+                self._other_reserved[position] += amount
+            # Equal, but not the common one any more.
+            lease.cap = tuple(list(lease.cap))
 
     def charge(self, lease: Lease, phase: Phase, usage: Usage) -> None:
         """Record what was spent; it is spent, so it is recorded in any case.
@@ -237,28 +294,27 @@ class Book:
             return None
         del self.open[lease.number]
         self.settled_leases += 1
-        rates, settled, reserved = lease.rates, self.settled, self.reserved
+        rates = lease.rates
         if (
-            lease.generation is None
-            and lease.scoring is None
-            and lease.cap is rates.combined
+            lease.cap is self.rates.combined
             and generated
             and scored
+            and lease.generation is None
+            and lease.scoring is None
         ):
-            # The common case, and the same sums as below: nothing was reported or topped up.
-            for position, amount in rates.parts:
-                reserved[position] -= amount
-                settled[position] = min(MOST, settled[position] + amount)
-            self.estimated += rates.whole.estimated
+            # The common case: nothing was reported, so it comes to what was reserved.
+            self._common_open -= 1
+            self._common_settled += 1
             return rates.whole
+        self._set_apart(lease)
         with self._lock:
             outcome = _come_to(lease, generated, scored, cut)
         self.reported = plus(self.reported, outcome.reported)
-        self.estimated += outcome.estimated
+        self.other_estimated += outcome.estimated
         for position, cap in enumerate(lease.cap):
             charged = outcome.charged[position]
-            reserved[position] -= cap
-            settled[position] = min(MOST, settled[position] + charged)
+            self._other_reserved[position] -= cap
+            self._other_settled[position] = min(MOST, self._other_settled[position] + charged)
             if charged > cap:
                 self.overrun[position] += charged - cap
         return outcome
@@ -268,39 +324,34 @@ class Book:
         if self.open.get(lease.number) is not lease:
             raise AssertionError(f"lease {lease.number} is not open in this book")
         del self.open[lease.number]
+        self._set_apart(lease)
         self.moved += 1
         with self._lock:
             lease.number = to.granted
         to.granted += 1
         to.open[lease.number] = lease
         for position, cap in enumerate(lease.cap):
-            to.reserved[position] += cap
+            to._other_reserved[position] += cap
 
     def freeze(self) -> None:
         """Nothing settles here any more: what is still reserved stays shown as outstanding."""
         self.frozen = True
 
-    def remaining(self, position: int) -> int | None:
-        """What is neither spent nor reserved in one dimension; None if it is not limited."""
-        for limited, limit in self.limits:
-            if limited == position:
-                return max(0, limit - self.settled[position] - self.reserved[position])
-        return None
-
     def absorb(self, other: Book) -> None:
         """Add what another book settled to this one's totals."""
-        for position in range(len(NOTHING)):
-            self.settled[position] = min(MOST, self.settled[position] + other.settled[position])
+        for position, amount in enumerate(other.settled):
+            self._other_settled[position] = min(MOST, self._other_settled[position] + amount)
         self.reported = plus(self.reported, other.reported)
-        self.estimated += other.estimated
+        self.other_estimated += other.estimated
         self.double_settlements += other.double_settlements
+        self.malformed = [*self.malformed, *other.malformed][-KEPT_MALFORMED:]
 
     def report(self) -> UsageReport:
         """The three views of this moment."""
         return UsageReport(
             reported=Usage.of(self.reported),
-            charged=Usage.of(tuple(self.settled)),
-            outstanding=Usage.of(tuple(self.reserved)),
+            charged=Usage.of(self.settled),
+            outstanding=Usage.of(tuple(min(MOST, amount) for amount in self.reserved)),
             estimated=self.estimated,
             malformed=tuple(self.malformed),
             double_settlements=self.double_settlements,
@@ -311,15 +362,15 @@ class Book:
         held = [0] * len(NOTHING)
         for lease in self.open.values():
             held = [a + b for a, b in zip(held, lease.cap, strict=True)]
-        if not self.moved:
-            assert held == self.reserved, f"1: reserved {self.reserved}, open leases {held}"
+        settled, reserved = self.settled, self.reserved
+        assert self.moved or tuple(held) == reserved, f"1: {reserved} reserved, {held} in leases"
         for position, limit in self.limits:
-            promised = self.settled[position] - self.overrun[position] + self.reserved[position]
-            assert promised <= limit, f"2: {DIMENSIONS[position]} {promised} of {limit}"
+            promised = settled[position] - self.overrun[position] + reserved[position]
+            assert promised <= limit, f"2: {told(position, promised)} of {told(position, limit)}"
         assert all(amount >= 0 for amount in self.overrun), f"3: overrun {self.overrun}"
         assert self.granted == self.settled_leases + self.moved + len(self.open), "4: leases lost"
-        for amounts in (self.settled, self.reserved, list(self.reported)):
-            assert all(0 <= amount <= MOST for amount in amounts), f"5: {amounts}"
+        assert all(0 <= amount <= MOST for amount in (*settled, *self.reported)), f"5: {settled}"
+        assert all(amount >= 0 for amount in reserved), f"5: {reserved}"
 
 
 def _come_to(lease: Lease, generated: bool, scored: bool, cut: bool) -> Settled:

@@ -80,7 +80,9 @@ class RunState:
         self.first: int | None = None
         self.interrupt: BaseException | None = None
         self._on_stop, self._on_idle = on_stop, on_idle
-        self._usage_by_rate = Usage.of(job.rates.whole.charged)
+        self._whole = job.rates.whole
+        self._whole_usage = Usage.of(self._whole.charged)
+        self._made: tuple[Candidate[Any], ...] | None = None
 
     # -- a candidate's way through the run, in order -------------------------------------------
 
@@ -110,7 +112,6 @@ class RunState:
                 self._told.append(
                     CandidateLeased(number + 1, self.run_id, index, now, lease.number)
                 )
-                self.flush()
             return attempt
         return None
 
@@ -231,7 +232,7 @@ class RunState:
             selected,
             Counter(candidate.status for candidate in self.candidates()),
             tuple(c.index for c in self.candidates() if c.detached),
-            Usage.of(tuple(self.book.settled)),
+            Usage.of(self.book.settled),
         )
         self.book.freeze()
         self.closed = True
@@ -246,6 +247,7 @@ class RunState:
             if record is None and index not in self.flying:
                 self.records[index] = Candidate(index, Status.SKIPPED, request=self.request)
         self.next_index = self.n
+        self._made = tuple(record for record in self.records if record is not None)
 
     def reason(self, selected: int | None) -> StopReason:
         """Why the run ended, given what was selected."""
@@ -257,6 +259,8 @@ class RunState:
 
     def candidates(self) -> tuple[Candidate[Any], ...]:
         """The records that are made, in index order."""
+        if self._made is not None:  # all of them: nothing is made after skip_pending()
+            return self._made
         return tuple(record for record in self.records if record is not None)
 
     def choose(self) -> tuple[int | None, str]:
@@ -295,9 +299,9 @@ class RunState:
     def tell(self, event: Callable[..., Event], index: int, now: float, *rest: Any) -> None:
         """Number an event and hand it to every subscriber at once.
 
-        This class is the single writer of the sequence. The events of a candidate that runs
-        through are numbered where they happen, in `begin`, `generated`, `scored` and `end`, and
-        handed over by `flush` before anybody else gets the loop.
+        This class is the single writer of the sequence. The events of a candidate's life are
+        numbered where they happen, in `begin`, `generated`, `scored` and `end`; whoever plays
+        candidates calls `flush` before it lets the loop go.
         """
         assert not self.closed, "an event after the terminal one"
         number = self.sequence
@@ -353,8 +357,7 @@ class RunState:
     ) -> None:
         index = attempt.index
         assert self.records[index] is None, f"candidate {index} ended twice"
-        output, score, partial = attempt.output, attempt.score, False
-        status = attempt.status
+        output, score, partial, status = attempt.output, attempt.score, False, attempt.status
         eligible = status is Status.ELIGIBLE
         if attempt.published and not eligible and status is not Status.REJECTED:
             # Published, then cut: that stands, if it was scored. Published, then failed: kept.
@@ -366,8 +369,8 @@ class RunState:
                     and best is not None
                     and passes(best, self.job.threshold, self.job.objective)
                 )
-        if settled is self.job.rates.whole:
-            usage = self._usage_by_rate
+        if settled is self._whole:
+            usage = self._whole_usage
         else:
             usage = Usage.of(settled.charged) if settled is not _UNTOUCHED else _NO_USAGE
         effects = attempt.effects
@@ -394,6 +397,5 @@ class RunState:
             self._told.append(
                 CandidateEnded(number, self.run_id, index, now, status, detached, attempt.error)
             )
-            self.flush()
         if not self.flying and (self.next_index >= self.n or not self.admitting):
             self._on_idle()

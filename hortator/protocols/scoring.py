@@ -43,9 +43,8 @@ def read_score(answer: object) -> Score:
     Raises:
         InvalidScore: it is something else, or not finite.
     """
-    kind = type(answer)
-    if kind is float or kind is int:
-        return Score(finite(answer))
+    if type(answer) is float and -math.inf < answer < math.inf:
+        return Score(answer)
     if not isinstance(answer, Score):
         return Score(finite(answer))
     if answer.usage is not None and not isinstance(answer.usage, Usage):  # pyright: ignore[reportUnnecessaryIsInstance]
