@@ -159,7 +159,7 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
 @trio.lowlevel.disable_ki_protection
 def _begin(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
     coroutine: Any = function(*args)
-    if type(coroutine) is not _COROUTINE:
+    if type(coroutine) is not _COROUTINE:  # pyright: ignore[reportUnnecessaryComparison]
         coroutine = _awaited(coroutine)
     return coroutine, coroutine.send(None)
 

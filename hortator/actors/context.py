@@ -67,8 +67,12 @@ class Context:
     @property
     def stopping(self) -> bool:
         """Whether the candidate has been told to stop, or has ended."""
-        attempt = self._attempt
-        return self._state.stopping or attempt.told or attempt.ended
+        attempt, state = self._attempt, self._state
+        if state.stopping or attempt.ended:
+            return True
+        # The clock is asked too: a candidate's own timeout stops no run, and a thread sees the
+        # deadline also while the loop is blocked.
+        return state.late(attempt, self._around.clock.current_time())
 
     def remaining(self) -> Remaining:
         """What is left: seconds to the deadline, amounts of the lease (None: not limited)."""

@@ -52,19 +52,15 @@ class Seat:
     """One task of a run's pool.
 
     Attributes:
-        scope: cancels what the seat plays; once cancelled it is left and another one opened.
-            It is a shield, limited by the run's deadline and stop: a cancel from around the
-            runtime arrives as a stop of the run, so that no seat raises into the nursery.
         attempt: the candidate that it plays.
         thread: the sync callback that it waits for.
         slot: whether it holds one.
     """
 
-    __slots__ = ("_crew", "attempt", "scope", "slot", "thread")
+    __slots__ = ("_crew", "attempt", "slot", "thread")
 
     def __init__(self, crew: Crew, slot: bool) -> None:
         self._crew = crew
-        self.scope = trio.CancelScope(shield=True, deadline=crew.state.deadline)
         self.attempt: Attempt | None = None
         self.thread: ThreadCall | None = None
         self.slot = slot
@@ -134,6 +130,7 @@ class Crew:
         self.generator: Role
         self.scorer_role: Role
         self.seats: set[Seat] = set()
+        self._field: trio.Nursery | None = None
         self.free_slots = self.scoring = self.unscored = self.lost_slots = 0
         self.refused = self.unheard = 0
         self.why = ""
@@ -170,6 +167,19 @@ class Crew:
 
     # -- seats -----------------------------------------------------------------------------------
 
+    @trio.lowlevel.enable_ki_protection
+    async def hold_field(self) -> None:
+        """The run's own nursery: all its seats, under one scope with the run's deadline.
+
+        The runner does not wait for it: a seat that swallows its cancel keeps it open. The scope
+        is a shield, limited by the run's deadline and stop: a cancel from around the runtime
+        arrives as a stop of the run, so that nothing raises into the work nursery.
+        """
+        async with trio.open_nursery() as self._field:
+            self._field.cancel_scope.shield = True
+            self._field.cancel_scope.deadline = self.state.deadline
+            self.fill_seats()
+
     def fill_seats(self) -> None:
         """Open a seat for every free slot that has a candidate to play."""
         state = self.state
@@ -177,13 +187,14 @@ class Crew:
         while self.free_slots and pending > 0 and state.admitting:
             self.free_slots -= 1
             pending -= 1
-            self.open_seat(slot=True)
+            self._open_seat(slot=True)
 
-    def open_seat(self, *, slot: bool) -> None:
-        """Start one more task that plays candidates."""
+    def _open_seat(self, *, slot: bool) -> None:
+        # The field is open: whoever opens another seat sits in one, or one is stuck there.
+        assert self._field is not None
         seat = Seat(self, slot)
         self.seats.add(seat)
-        self.services.spawn(self._sit, seat)
+        self._field.start_soon(self._sit, seat, name=self._name)
 
     def take_slot(self, seat: Seat) -> bool:
         """Whether the seat may generate: it holds a slot, or gets one that is free."""
@@ -194,19 +205,19 @@ class Crew:
 
     @trio.lowlevel.enable_ki_protection
     async def _sit(self, seat: Seat) -> None:
-        trio.lowlevel.current_task().name = self._name
         try:
             await self._play(self, seat)
         except Exception as bug:  # noqa: BLE001
-            # A bug of ours: callbacks are routed by call_user. It must not raise into the work
-            # nursery, where it would cancel the runs of others: its own run raises it.
+            # A bug of ours: callbacks are routed by call_user. It must not raise into the
+            # nursery, where it would cut innocent candidates: the run raises it.
             self.crashed(bug)
         finally:
             self.seats.discard(seat)
             if seat.slot:
                 self.free_slots += 1
             self.state.flush()
-            self.wake()
+            if not self.seats:
+                self.wake()
 
     def crashed(self, bug: BaseException) -> None:
         """End the run with an error that is not of its callbacks' making."""
@@ -224,11 +235,15 @@ class Crew:
         state = self.state
         self.begin_grace(min(now, state.deadline))
         for seat in self.seats:
-            self.cancel(seat)
+            if seat.attempt is not None:
+                seat.attempt.cut_steps = seat.attempt.steps
+        if self._field is not None:
+            self._field.cancel_scope.cancel(f"{self._name}: {self.why or state.stop_reason}")
         if self._scorer_mailbox is not None:
             for message in waiting(self._scorer_mailbox):
                 self.unscored -= 1
-                state.cut(message.attempt, now)
+                if not message.attempt.ended:
+                    state.cut(message.attempt, now)
         self.wake()
 
     def begin_grace(self, begins: float) -> None:
@@ -237,12 +252,6 @@ class Crew:
         # If the loop was blocked over the whole grace, observers still get their share of it.
         share = (1 - WORK_SHARE) * self._grace
         self.shield.deadline = max(self.grace.until, self.clock.current_time() + share)
-
-    def cancel(self, seat: Seat) -> None:
-        """Cancel what one seat plays."""
-        if seat.attempt is not None:
-            seat.attempt.cut_steps = seat.attempt.steps
-        seat.scope.cancel(f"{self._name}: {self.why or self.state.stop_reason}")
 
     def give_up_on(self, seat: Seat, now: float) -> None:
         """Detach what a seat plays. A slot that it holds is lost; a scorer's place is not."""
@@ -257,7 +266,7 @@ class Crew:
         if seat.thread is not None:
             seat.thread.abandon()
         if self.unscored:
-            self.open_seat(slot=False)
+            self._open_seat(slot=False)
 
     # -- the scorer's places ---------------------------------------------------------------------
 
@@ -278,12 +287,16 @@ class Crew:
             assert self._scorer_mailbox is not None
             self.unscored -= 1
             attempt = self._scorer_mailbox.receive_nowait().attempt
-            now = self.clock.current_time()
-            if not self.state.late(attempt, now):
+            if not attempt.ended:  # it may have been cut while it waited
                 self.scoring += 1
                 return attempt
-            self.state.cut(attempt, now)  # its time ran out while it waited
         return None
+
+    def cut_waiting(self, now: float) -> None:
+        """Cut the candidates whose own time ran out while they waited to be scored."""
+        for attempt in list(self.state.flying.values()):
+            if attempt.status is Status.GENERATED and self.state.late(attempt, now):
+                self.state.cut(attempt, now)
 
     # -- callbacks -------------------------------------------------------------------------------
 
@@ -298,12 +311,10 @@ class Crew:
         Raises:
             trio.Cancelled: the seat was cancelled while it waited for a thread.
         """
-        state, clock = self.state, self.clock
+        state = self.state
 
         def may_start() -> bool:
-            if state.stopping or attempt.told or attempt.ended:
-                return False
-            if state.late(attempt, clock.current_time()):
+            if attempt.ctx.stopping:
                 return False
             if role.scores:
                 attempt.scorer_ran = True

@@ -31,6 +31,7 @@ import trio
 from hortator.actors.crew import Crew, Seat
 from hortator.actors.mailbox import waiting
 from hortator.actors.observer import AsyncObserver, Subscription
+from hortator.protocols.candidate import Status
 from hortator.protocols.deadlines import WORK_SHARE
 from hortator.protocols.errors import ObserverFailed
 from hortator.protocols.result import RunResult, Telemetry
@@ -134,7 +135,7 @@ async def _work(run: Run) -> None:
     state = run.state
     if trio.current_time() >= state.deadline:
         state.stop(run.deadline_reason, trio.current_time())
-    run.fill_seats()
+    run.services.spawn(run.hold_field)
     while not state.stopping and (state.flying or (state.admitting and state.next_index < state.n)):
         with trio.CancelScope(deadline=min(state.deadline, _next_overdue(run))):
             await run.heard()
@@ -148,13 +149,20 @@ async def _work(run: Run) -> None:
 
 
 def _next_overdue(run: Run) -> float:
-    """When the next candidate will have outlived its own timeout and the work share of a grace."""
+    """When the next candidate will have outlived its own timeout and the work share of a grace.
+
+    One that waits to be scored has nothing to unwind: it is cut at its timeout.
+    """
     timeout = run.state.job.candidate_timeout
     if timeout is None:
         return math.inf
-    limits = [a.limit for a in run.state.flying.values() if a.limit is not None]
-    first = min(limits, default=trio.current_time() + timeout)
-    return first + WORK_SHARE * run.grace_seconds
+    share = WORK_SHARE * run.grace_seconds
+    due = [
+        attempt.limit + (0.0 if attempt.status is Status.GENERATED else share)
+        for attempt in run.state.flying.values()
+        if attempt.limit is not None
+    ]
+    return min(due, default=trio.current_time() + timeout + share)
 
 
 async def _give_up_on_overdue(run: Run) -> None:
@@ -167,6 +175,7 @@ async def _give_up_on_overdue(run: Run) -> None:
             return False
         return trio.current_time() >= attempt.limit + WORK_SHARE * run.grace_seconds
 
+    run.cut_waiting(trio.current_time())
     if any(overdue(seat) for seat in run.seats):
         await _last_passes(run, overdue)
     for seat in [seat for seat in run.seats if overdue(seat)]:
@@ -228,7 +237,7 @@ async def _dismiss(run: Run) -> None:
     """Let the run's own observers go; one that swallows its cancel is detached."""
     for observer in run.own_observers:
         observer.close()
-    for _ in range(3):  # passes: its cancel, its way out, its task's end
+    for _ in range(MOST_PASSES):
         if all(observer.finished for observer in run.own_observers):
             return
         await trio.lowlevel.cancel_shielded_checkpoint()

@@ -41,7 +41,6 @@ class Attempt:
         coroutine: the callback that is being driven, to tell where it is stuck.
         ctx: what its callbacks are handed.
         space: its own copy of the context that `start()` was called in.
-        told: it alone was told to stop (its timeout), whatever the run does.
         ended: its record is made; its context refuses from now on.
         detached: the run gave up on it; it ends at the runtime.
     """
@@ -52,7 +51,7 @@ class Attempt:
     score: Score | None = None
     error: BaseException | None = None
     generator_ran = scorer_ran = suspended = denied = False
-    told = ended = detached = False
+    ended = detached = False
     steps = cut_steps = published = 0
     published_output: Any = None
     published_score: Score | None = None

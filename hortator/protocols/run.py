@@ -123,7 +123,7 @@ class RunState:
         self.sequence = number + 1
         if self.subscribers:
             self._told.append(CandidateGenerated(number, self.run_id, attempt.index, now))
-        if not self.stopping and not attempt.told and not self.late(attempt, now):
+        if not self.stopping and not self.late(attempt, now):
             return True
         self.cut(attempt, now)
         return False
@@ -155,7 +155,7 @@ class RunState:
             status = Status.BUDGET_EXCEEDED
         elif isinstance(error, SideEffectBlocked):
             status = Status.SIDE_EFFECT_BLOCKED
-        elif attempt.told or self.stopping:
+        elif self.stopping or self.late(attempt, now):
             # What it raises once it was told to stop is the form that its stopping took.
             self.cut(attempt, now, error)
             return
@@ -348,7 +348,8 @@ class RunState:
     def _cut_status(self, attempt: Attempt, now: float) -> Status:
         if not attempt.generator_ran and attempt.status is Status.GENERATING:
             return Status.SKIPPED
-        if self._stopped_early() and not attempt.told:
+        own_time_is_up = attempt.limit is not None and now >= attempt.limit
+        if self._stopped_early() and not own_time_is_up:
             return Status.CANCELLED
         return Status.TIMED_OUT if self.late(attempt, now) or self.stopping else Status.CANCELLED
 
