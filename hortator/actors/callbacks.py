@@ -178,6 +178,14 @@ def _cancelled_here() -> bool:
     return trio.current_effective_deadline() == -math.inf
 
 
+def _cancelled_now() -> bool:
+    """As above; False in a worker thread, which no scope is around."""
+    try:
+        return _cancelled_here()
+    except RuntimeError:
+        return False
+
+
 def _ours(error: BaseException) -> bool:
     """Whether `error` is nothing but a cancellation that has to pass through us."""
     if isinstance(error, trio.Cancelled):
@@ -202,7 +210,11 @@ def _routed(error: BaseException) -> Failed:
     cancels, rest = group.split(trio.Cancelled)
     if cancels is None:
         return Failed(group)
-    return Failed(_stray() if rest is None else rest)
+    if rest is None:
+        return Failed(_stray())
+    if _cancelled_now():
+        return Failed(rest)
+    return Failed(BaseExceptionGroup(group.message, [_stray(), *rest.exceptions]))
 
 
 def _as_group(error: BaseException) -> BaseExceptionGroup[BaseException] | None:

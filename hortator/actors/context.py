@@ -11,7 +11,7 @@ import trio
 
 from hortator.protocols.attempt import Attempt, Declared
 from hortator.protocols.copying import private_copy
-from hortator.protocols.deadlines import Grace
+from hortator.protocols.deadlines import WORK_SHARE, Grace
 from hortator.protocols.errors import RunEnded, RunStopping, SideEffectBlocked
 from hortator.protocols.events import CandidatePublished, EffectChanged, Emitted
 from hortator.protocols.interfaces import Remaining
@@ -29,9 +29,16 @@ class Surroundings(Protocol):
     clock: trio.abc.Clock
     loop_thread: int
     refused: int
+    cleanups: set[trio.CancelScope]
+    grace: Grace | None
 
-    def grace_at(self, now: float) -> Grace:
-        """The grace of the run's stop, or that of a stop right now."""
+    @property
+    def grace_seconds(self) -> float:
+        """How long a grace is, at the most."""
+        ...
+
+    def tell_late(self, attempt: Attempt, event: Callable[..., Any], rest: tuple[Any, ...]) -> None:
+        """Tell the runtime's observers of what detached work does."""
         ...
 
 
@@ -89,7 +96,7 @@ class Context:
     def charge(self, usage: Usage) -> None:
         """Record what was spent, then check it against the lease."""
         attempt = self._attempt
-        if attempt.ended and not attempt.detached:
+        if attempt.over:
             self._around.refused += 1
             raise RunEnded(f"candidate {attempt.index} has ended: its charge was not recorded")
         phase: Literal["generating", "scoring"] = "scoring" if attempt.scorer_ran else "generating"
@@ -122,13 +129,23 @@ class Context:
 
     @contextmanager
     def cleanup(self, seconds: float | None = None) -> Generator[None]:
-        """A shield that ends with the work share of the grace, counted from the run's stop."""
-        now = trio.current_time()
-        until = self._around.grace_at(now).work_until
+        """A shield that ends with the work share of the grace, counted from the run's stop.
+
+        Until the run is stopped it ends that much after the deadline; the stop moves its end.
+        """
+        around, share = self._around, WORK_SHARE * self._around.grace_seconds
+        limit = self._attempt.limit
+        until = self._state.deadline + share if around.grace is None else around.grace.work_until
+        if limit is not None:
+            until = min(until, limit + share)
         if seconds is not None:
-            until = min(until, now + seconds)
-        with trio.CancelScope(shield=True, deadline=until):
-            yield
+            until = min(until, trio.current_time() + seconds)
+        with trio.CancelScope(shield=True, deadline=until) as scope:
+            around.cleanups.add(scope)
+            try:
+                yield
+            finally:
+                around.cleanups.discard(scope)
 
     def effect(
         self, name: str, kind: Literal["read", "write"]
@@ -166,23 +183,24 @@ class Context:
     def _change(self, declared: Declared, state: Literal["unknown", "done", "failed"]) -> None:
         if not self._attempt.ended:  # a record that is made does not change any more
             declared.state = state
-            self._tell(EffectChanged, declared.name, state)
+        self._tell(EffectChanged, declared.name, state)
 
     def _publish(self, output: Any, score: Any) -> None:
         attempt = self._attempt
-        if attempt.ended:
-            self._around.refused += 1
-            return
-        attempt.published += 1
-        if score is not None or attempt.published_score is None:
-            attempt.published_output, attempt.published_score = output, score
+        if not attempt.ended:
+            attempt.published += 1
+            if score is not None or attempt.published_score is None:
+                attempt.published_output, attempt.published_score = output, score
         self._tell(CandidatePublished, score)
 
     def _tell(self, event: Callable[..., Any], *rest: Any) -> None:
-        if self._attempt.ended or self._state.closed:
+        attempt = self._attempt
+        if attempt.over:
             self._around.refused += 1
-            return
-        self._state.tell(event, self._attempt.index, trio.current_time(), *rest)
+        elif attempt.detached:
+            self._around.tell_late(attempt, event, rest)
+        else:
+            self._state.tell(event, attempt.index, trio.current_time(), *rest)
 
     def _on_loop(self, function: Callable[..., None], *args: Any) -> None:
         if threading.get_ident() == self._around.loop_thread:

@@ -22,7 +22,7 @@ from hortator.actors.observer import AsyncObserver
 from hortator.actors.threads import GIVEN_UP, ThreadCall, Threads
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Status
-from hortator.protocols.deadlines import WORK_SHARE, Grace, grace_from
+from hortator.protocols.deadlines import Grace, grace_from
 from hortator.protocols.run import RunState
 from hortator.protocols.signatures import is_async
 
@@ -96,6 +96,12 @@ class Services(Protocol):
         """Detached work has ended, with this value or failure."""
         ...
 
+    def tell_late(
+        self, crew: Crew, attempt: Attempt, event: Callable[..., Any], rest: tuple[Any, ...]
+    ) -> None:
+        """Tell the runtime's observers of what detached work does."""
+        ...
+
 
 class Crew:
     """Everything of one run that has to do with time and tasks.
@@ -108,7 +114,8 @@ class Crew:
         scoring: scorers at work.
         unscored: candidates that wait in the scorer's mailbox.
         grace: set once, when the run is told to stop or all its work has ended.
-        shield: over what tells of the run's end; its limit is the end of the grace.
+        cleanups: clean-up under way, which the stop limits.
+        field_open: whether the nursery of the seats has not been closed yet.
         refused: uses of a context after its candidate's end.
         unheard: events that a receiver of `handle.events()` was too slow for.
         why: what the stop is called where it is carried into a `Cancelled`.
@@ -131,11 +138,12 @@ class Crew:
         self.scorer_role: Role
         self.seats: set[Seat] = set()
         self._field: trio.Nursery | None = None
+        self.field_open = True
+        self.cleanups: set[trio.CancelScope] = set()
         self.free_slots = self.scoring = self.unscored = self.lost_slots = 0
         self.refused = self.unheard = 0
         self.why = ""
         self.grace: Grace | None = None
-        self.shield = trio.CancelScope(shield=True)
         self.token = trio.lowlevel.current_trio_token()
         self.clock = trio.lowlevel.current_clock()
         self.loop_thread = threading.get_ident()
@@ -156,14 +164,12 @@ class Crew:
 
     @property
     def grace_seconds(self) -> float:
-        """The most that the run takes past its stop, but for very many in flight."""
-        return self._grace
+        """How long a grace that began now would be, but for very many in flight."""
+        return min(self._grace, self._room(self.clock.current_time()))
 
-    def grace_at(self, now: float) -> Grace:
-        """The grace of the run's stop, or that of a stop right now."""
-        if self.grace is not None:
-            return self.grace
-        return grace_from(now, self._grace, self._room(now), len(self.state.flying))
+    def tell_late(self, attempt: Attempt, event: Callable[..., Any], rest: tuple[Any, ...]) -> None:
+        """Tell the runtime's observers of what detached work of this run does."""
+        self.services.tell_late(self, attempt, event, rest)
 
     # -- seats -----------------------------------------------------------------------------------
 
@@ -175,10 +181,14 @@ class Crew:
         is a shield, limited by the run's deadline and stop: a cancel from around the runtime
         arrives as a stop of the run, so that nothing raises into the work nursery.
         """
-        async with trio.open_nursery() as self._field:
-            self._field.cancel_scope.shield = True
-            self._field.cancel_scope.deadline = self.state.deadline
-            self.fill_seats()
+        try:
+            async with trio.open_nursery() as self._field:
+                self._field.cancel_scope.shield = True
+                self._field.cancel_scope.deadline = self.state.deadline
+                self.fill_seats()
+        finally:
+            self.field_open = False
+            self.wake()
 
     def fill_seats(self) -> None:
         """Open a seat for every free slot that has a candidate to play."""
@@ -216,8 +226,6 @@ class Crew:
             if seat.slot:
                 self.free_slots += 1
             self.state.flush()
-            if not self.seats:
-                self.wake()
 
     def crashed(self, bug: BaseException) -> None:
         """End the run with an error that is not of its callbacks' making."""
@@ -247,11 +255,11 @@ class Crew:
         self.wake()
 
     def begin_grace(self, begins: float) -> None:
-        """Fix the end of the run: what tells of it is cut when the grace is over."""
-        self.grace = self.grace_at(begins)
-        # If the loop was blocked over the whole grace, observers still get their share of it.
-        share = (1 - WORK_SHARE) * self._grace
-        self.shield.deadline = max(self.grace.until, self.clock.current_time() + share)
+        """Fix the two shares of the run's end; clean-up under way ends with the first."""
+        in_flight = len(self.state.flying)
+        self.grace = grace_from(begins, self._grace, self._room(begins), in_flight)
+        for scope in self.cleanups:
+            scope.deadline = min(scope.deadline, self.grace.work_until)
 
     def give_up_on(self, seat: Seat, now: float) -> None:
         """Detach what a seat plays. A slot that it holds is lost; a scorer's place is not."""
@@ -333,7 +341,7 @@ class Crew:
             value = await thread.run(role.function, args, attempt.space, may_start)
         finally:
             seat.thread = None
-        if inspect.isawaitable(value):
+        if inspect.isawaitable(value) and not attempt.ended:
             value = await call_user(lambda: value, (), attempt.space, attempt)
         return value
 

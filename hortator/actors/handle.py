@@ -15,8 +15,8 @@ from hortator.protocols.events import CandidateEnded, Event
 from hortator.protocols.interfaces import Out
 from hortator.protocols.result import RunResult, Snapshot
 
-SLACK = 1.0
-"""Seconds that a join waits past the grace for the run's result; more would be a bug of ours."""
+PATIENCE = 1.0
+"""Seconds that one wait of a join lasts. The run limits itself, so that it needs few of them."""
 
 
 class RunHandle(Generic[Out]):
@@ -53,6 +53,7 @@ class RunHandle(Generic[Out]):
         await self._run.finished.wait()
         error = self._run.error()
         if error is not None:
+            self._run.raised = True
             raise error
         assert self._run.result is not None
         return self._run.result
@@ -109,8 +110,8 @@ class RunHandle(Generic[Out]):
         """Cancel and join, however the block was left: for no longer than the run's grace."""
         if not self.ended:
             self.cancel("left by whoever had started it")
-            latest = self._run.grace_at(trio.current_time()).until + SLACK
-            with trio.move_on_at(latest, shield=True):
+        while not self.ended:
+            with trio.move_on_after(PATIENCE, shield=True):
                 await self._run.finished.wait()
 
     @asynccontextmanager

@@ -134,7 +134,7 @@ class AsyncObserver:
         self._calling: Subscription | None = None
         self._call_scope: trio.CancelScope | None = None
         self.shield = trio.CancelScope(shield=True)
-        self.finished = False
+        self.closed = self.finished = False
         self.steps = 0
         self.suspended = False
         self.coroutine: Any = None
@@ -144,7 +144,7 @@ class AsyncObserver:
         """Leave events in the mailbox, but those above the limit of their class."""
         for event in events:
             limit = SOFT_LIMIT if isinstance(event, Emitted) else HARD_LIMIT
-            if self.finished or (self._waiting >= limit and not event.terminal):
+            if self.closed or self.finished or (self._waiting >= limit and not event.terminal):
                 subscription.dropped += 1
                 continue
             self._waiting += 1
@@ -158,6 +158,7 @@ class AsyncObserver:
 
     def close(self) -> None:
         """Let the task end when its mailbox is empty."""
+        self.closed = True
         self._address.close()
 
     def limit(self, deadline: float) -> None:

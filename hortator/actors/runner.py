@@ -16,8 +16,8 @@ any door) the same steps follow, in this order:
 5. *Delivery share* (the rest): observers get what they have not got yet; then they are cut.
 6. The result is set, and who waits for it wakes up.
 
-The runner is shielded: a cancel from around the runtime reaches it as a stop. Its shield gets
-its limit, the end of the grace, in step 1, so that no observer can hold a run up for ever.
+Each wait of the runner is a shield with a limit of its own: a cancel from around the runtime
+reaches it as a stop, and neither stuck work nor a hung observer can hold a run up for ever.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Run(Crew):
         strict: whether an observer's failure fails the run.
         finished: set when there is a result or an error.
         result: the result; set also when there is an error to raise.
+        raised: whether somebody got that error.
     """
 
     def prepare(
@@ -66,6 +67,7 @@ class Run(Crew):
         self.subscriptions, self.own_observers = list(subscriptions), own_observers
         self.strict, self.outer = strict, outer
         self.finished = trio.Event()
+        self.raised = False
         self.result: RunResult[Any] | None = None
         for subscription in subscriptions:
             subscription.on_failure = self._observer_failed
@@ -75,12 +77,6 @@ class Run(Crew):
     def deadline_reason(self) -> StopReason:
         """What the deadline is called in the result."""
         return "outer_deadline" if self.outer else "deadline"
-
-    def begin_grace(self, begins: float) -> None:
-        """Fix the end of the run, for its observers too."""
-        super().begin_grace(begins)
-        for observer in self.own_observers:
-            observer.limit(self.shield.deadline)
 
     async def heard(self) -> None:
         """Wait until the run has changed; take everything that says so in one go."""
@@ -113,13 +109,12 @@ async def runner(run: Run) -> None:
     state = run.state
     selected, by = None, ""
     try:
-        with run.shield:
-            await _work(run)
-            await _unwind(run)
-            state.skip_pending()
-            selected, by = state.choose()
-            state.close(trio.current_time(), selected)
-            await _deliver(run)
+        await _work(run)
+        await _unwind(run)
+        state.skip_pending()
+        selected, by = state.choose()
+        state.close(trio.current_time(), selected)
+        await _deliver(run)
     except Exception as bug:  # noqa: BLE001
         # A bug of ours must not raise into the work nursery; whoever waits for the run gets it.
         run.crashed(bug)
@@ -137,7 +132,8 @@ async def _work(run: Run) -> None:
         state.stop(run.deadline_reason, trio.current_time())
     run.services.spawn(run.hold_field)
     while not state.stopping and (state.flying or (state.admitting and state.next_index < state.n)):
-        with trio.CancelScope(deadline=min(state.deadline, _next_overdue(run))):
+        until = min(state.deadline, _next_overdue(run))
+        with trio.CancelScope(shield=True, deadline=until):
             await run.heard()
         now = trio.current_time()
         if now >= state.deadline:
@@ -190,8 +186,8 @@ async def _unwind(run: Run) -> None:
     """Let what was cancelled end, until the work share is over; detach the rest."""
     grace, state = run.grace, run.state
     assert grace is not None
-    with trio.move_on_at(grace.work_until):
-        while state.flying or any(_leaving(seat) for seat in run.seats):
+    with trio.move_on_at(grace.work_until, shield=True):
+        while state.flying or _leaving(run):
             await run.heard()
     await _last_passes(run, lambda seat: True)
     now = trio.current_time()
@@ -215,9 +211,10 @@ async def _last_passes(run: Run, due: Callable[[Seat], bool]) -> None:
         await trio.lowlevel.cancel_shielded_checkpoint()
 
 
-def _leaving(seat: Seat) -> bool:
-    """Whether the seat's task is about to end by itself."""
-    return seat.attempt is None or not seat.attempt.detached
+def _leaving(run: Run) -> bool:
+    """Whether tasks of the run are about to end by themselves."""
+    stuck = any(seat.attempt is not None and seat.attempt.detached for seat in run.seats)
+    return run.field_open and not stuck
 
 
 def _unstepped(seat: Seat) -> bool:
@@ -228,9 +225,19 @@ def _unstepped(seat: Seat) -> bool:
 
 
 async def _deliver(run: Run) -> None:
-    """Wait until every observer has got everything; the shield's limit ends this wait."""
-    while any(subscription.pending for subscription in run.subscriptions):
-        await run.heard()
+    """Wait until every observer has got everything, or the grace is over."""
+    grace, now = run.grace, trio.current_time()
+    assert grace is not None
+    until = grace.until
+    if now > until:
+        # The loop was blocked over the whole grace. Observers did not cause that: they get the
+        # share that was meant for them.
+        until = now + (grace.until - grace.work_until)
+    for observer in run.own_observers:
+        observer.limit(until)
+    with trio.move_on_at(until, shield=True):
+        while any(subscription.pending for subscription in run.subscriptions):
+            await run.heard()
 
 
 async def _dismiss(run: Run) -> None:

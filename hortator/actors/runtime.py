@@ -107,21 +107,26 @@ class Runtime:
         _check(job, seed, on_observer_error)
         check_observers(observers)
         now = trio.current_time()
-        grace = self._grace if job.grace is None else min(job.grace, self._grace)
         parent = _parent.get()
-        if parent is not None:
-            # A nested run has always returned before the run around it gives up on it.
-            grace = min(grace, WORK_SHARE * parent.grace_seconds / 2)
+        most = math.inf if job.grace is None else job.grace
+
+        def half_of_parent(at: float) -> float:
+            """A nested run has always returned before the run around it gives up on it."""
+            if parent is None:
+                return math.inf
+            if parent.grace is None:
+                return WORK_SHARE * parent.grace_seconds / 2
+            return max(0.0, parent.grace.work_until - at) / 2
+
+        grace = min(self._grace, most, half_of_parent(now))
         span = window(now, job.timeout, trio.current_effective_deadline(), grace)
 
         def room(at: float) -> float:
-            """How long a grace that begins at `at` may be."""
-            if parent is None or parent.grace is None:
-                return span.room
-            return min(span.room, max(0.0, parent.grace.work_until - at) / 2)
+            """The most that a grace which begins at `at` may be."""
+            return min(most, span.room, half_of_parent(at))
 
         context = contextvars.copy_context()
-        run = Run(self._workplace, context, candidate, scorer, grace, room)
+        run = Run(self._workplace, context, candidate, scorer, self._grace, room)
         context.run(_parent.set, run)
         run.adopt(
             RunState(
@@ -246,7 +251,7 @@ class _OpenRuntime:
     ) -> None:
         _ambient.set(self._outside)
         stop = error is not None
-        interrupt: KeyboardInterrupt | None = None
+        interrupt: BaseException | None = None
         left = False
         while not left:
             try:
@@ -259,7 +264,8 @@ class _OpenRuntime:
         # Every task has ended. The body's exception is not handed to the nursery, which would
         # put it into a group: returning None lets it go on as itself.
         await self._manager.__aexit__(None, None, None)
-        if interrupt is not None:
+        interrupt = interrupt or self._workplace.unheard()
+        if interrupt is not None and error is None:
             raise interrupt
 
     __aexit__ = _leave

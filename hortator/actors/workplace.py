@@ -9,6 +9,7 @@ runtime; a cancel of those arrives as a stop of every run, brought by the sentin
 from __future__ import annotations
 
 import contextvars
+import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -56,6 +57,8 @@ class Workplace:
         self._changed: trio.Event | None = None
         self._tasks = 0
         self._sentinel: trio.lowlevel.Task | None = None
+        self._dismissed = False
+        self._interrupted: list[Run] = []
         self._shield = trio.CancelScope(shield=True)
         self._ledger, mailbox = open_mailbox(SettleLate)
         self._late_feeds: list[Subscription] = []
@@ -109,8 +112,21 @@ class Workplace:
 
         observer.on_end = ended
 
+    def tell_late(
+        self, crew: Crew, attempt: Attempt, event: Callable[..., Any], rest: tuple[Any, ...]
+    ) -> None:
+        """Tell the runtime's observers of what detached work does: no run listens to it."""
+        number = self._late_events
+        self._late_events = number + 1
+        now = trio.current_time()
+        for feed in self._late_feeds:
+            feed.deliver([event(number, crew.state.run_id, attempt.index, now, *rest)])
+
     def ended_late(self, attempt: Attempt, value: Any) -> None:
         """Detached work has ended: have its lease settled."""
+        attempt.over = True
+        if inspect.iscoroutine(value):
+            value.close()  # a sync callback made it, and nobody will await it any more
         self._ledger.send_nowait(SettleLate(attempt, value))
 
     def alive(self) -> list[DetachedWork]:
@@ -155,6 +171,16 @@ class Workplace:
         finally:
             self.runs.discard(run)
             self.book.absorb(run.state.book)
+            if run.state.interrupt is not None:
+                self._interrupted.append(run)
+
+    def unheard(self) -> BaseException | None:
+        """A KeyboardInterrupt or SystemExit out of a callback that no `result()` has raised."""
+        raised = [run.state.interrupt for run in self._interrupted if run.raised]
+        for run in self._interrupted:
+            if not any(run.state.interrupt is each for each in raised):
+                return run.state.interrupt
+        return None
 
     async def _watch_for_cancel(self) -> None:
         """The sentinel: sleep until a scope around the runtime is cancelled, then stop the runs.
@@ -169,7 +195,7 @@ class Workplace:
             trio.lowlevel.reschedule(task)
             return trio.lowlevel.Abort.FAILED
 
-        if not self.closing:
+        if not self._dismissed:
             self._sentinel = task
             await trio.lowlevel.wait_task_rescheduled(cancelled)
             self.stop_runs()
@@ -237,6 +263,7 @@ class Workplace:
 
     async def _close(self) -> None:
         """Let the services end: they get the delivery share of a grace for what is left."""
+        self._dismissed = True
         if self._sentinel is not None:
             trio.lowlevel.reschedule(self._sentinel)
             self._sentinel = None

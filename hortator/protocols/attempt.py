@@ -43,6 +43,7 @@ class Attempt:
         space: its own copy of the context that `start()` was called in.
         ended: its record is made; its context refuses from now on.
         detached: the run gave up on it; it ends at the runtime.
+        over: it has really ended, detached or not.
     """
 
     # What most candidates never change stands on the class: making one costs half as much.
@@ -51,7 +52,7 @@ class Attempt:
     score: Score | None = None
     error: BaseException | None = None
     generator_ran = scorer_ran = suspended = denied = False
-    ended = detached = False
+    ended = detached = over = False
     steps = cut_steps = published = 0
     published_output: Any = None
     published_score: Score | None = None

@@ -95,7 +95,7 @@ class BestOfN(Generic[Req, Out]):
             _seconds(name, getattr(self, name))
         if self.threshold is not None:
             _number("threshold", self.threshold)
-        _number("tie_tolerance", self.tie_tolerance, least=0.0)
+        _number("tie_tolerance", self.tie_tolerance, least=0.0, hint="a finite number from 0 up")
         _one_of("objective", self.objective, ("max", "min"))
         _one_of("on_early_stop", self.on_early_stop, ("best_so_far", "fail"))
         _one_of("side_effects", self.side_effects, ("isolate", "allow"))
@@ -116,7 +116,7 @@ class BestOfN(Generic[Req, Out]):
         scoring = estimated(self.scoring_estimate, "scoring_estimate")
         if any(a + b > MOST for a, b in zip(generation, scoring, strict=True)):
             raise InvalidJob("estimate and scoring_estimate together are too large to count")
-        rates = Rates.of(generation, scoring)
+        rates = Rates.of(generation, scoring, limits)
         preflight(limits, rates.combined, self.n)
         object.__setattr__(self, "limits", limits)
         object.__setattr__(self, "rates", rates)

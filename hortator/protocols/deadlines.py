@@ -71,6 +71,14 @@ class Grace:
 
 
 def grace_from(begins: float, grace: float, room: float, in_flight: int) -> Grace:
-    """The two shares of the grace of a run that stops at `begins`, in seconds on Trio's clock."""
+    """The two shares of the grace of a run that stops at `begins`, in seconds on Trio's clock.
+
+    Args:
+        begins: when the run had to stop.
+        grace: the runtime's, in seconds; more if very many candidates are in flight.
+        room: the most that it may be, in seconds: what the job, an outer deadline and a run
+            around this one leave.
+        in_flight: how many candidates have to unwind.
+    """
     whole = min(max(grace, PER_CANDIDATE * in_flight), room)
     return Grace(begins, begins + WORK_SHARE * whole, begins + whole)

@@ -59,7 +59,9 @@ class ObserverFailed(HortatorError):
     """
 
     def __init__(self, result: Any, failures: Sequence[BaseException]) -> None:
-        super().__init__(f"an observer raised {failures[0]!r}; the run's result is in .result")
+        super().__init__(
+            f"an observer raised {type(failures[0]).__name__}; .result has the run's result"
+        )
         self.result = result
         self.failures: tuple[BaseException, ...] = tuple(failures)
         self.__cause__ = failures[0]

@@ -53,23 +53,23 @@ class Rates:
         generation: amounts of generating.
         scoring: amounts of scoring.
         combined: the sum of both: what a lease covers.
-        parts: the positions and amounts of `combined` that are not 0.
         whole: what a candidate that reported nothing in either phase comes to.
+        limited: positions of the dimensions in which a lease is a cap.
     """
 
     generation: Amounts
     scoring: Amounts
     combined: Amounts
-    parts: tuple[tuple[int, int], ...]
     whole: Settled
+    limited: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, generation: Amounts, scoring: Amounts) -> Rates:
-        """The rates of two estimates."""
+    def of(cls, generation: Amounts, scoring: Amounts, limits: Limits = ()) -> Rates:
+        """The rates of two estimates under these limits."""
         combined = plus(generation, scoring)
-        parts = tuple((position, amount) for position, amount in enumerate(combined) if amount)
-        whole = Settled(combined, NOTHING, bool(parts))
-        return cls(generation, scoring, combined, parts, whole)
+        whole = Settled(combined, NOTHING, any(combined))
+        limited = tuple(position for position, _ in limits)
+        return cls(generation, scoring, combined, whole, limited)
 
 
 class Lease:
@@ -149,7 +149,9 @@ class Book:
 
     def __init__(self, limits: Limits = (), rates: Rates | None = None) -> None:
         self.limits = limits
-        self.rates = rates or Rates.of(NOTHING, NOTHING)
+        limited = tuple(position for position, _ in limits)
+        rates = rates or Rates.of(NOTHING, NOTHING)
+        self.rates = rates if rates.limited == limited else attrs.evolve(rates, limited=limited)
         self.open: dict[int, Lease] = {}
         self.overrun = list(NOTHING)
         self.reported: Amounts = NOTHING
@@ -245,7 +247,7 @@ class Book:
             for position, amount in enumerate(lease.cap):
                 self._other_reserved[position] += amount
             # Equal, but not the common one any more.
-            lease.cap = tuple(list(lease.cap))
+            lease.cap = (*lease.cap,)
 
     def charge(self, lease: Lease, phase: Phase, usage: Usage) -> None:
         """Record what was spent; it is spent, so it is recorded in any case.
@@ -255,7 +257,7 @@ class Book:
         """
         self.record(lease, phase, usage)
         spent = lease.reported
-        for position, _ in self.limits:
+        for position in lease.rates.limited:  # also once the lease has moved to a book without
             if spent[position] > lease.cap[position]:
                 raise LeaseExceeded(
                     f"candidate {lease.candidate} has spent {told(position, spent[position])},"
@@ -336,6 +338,7 @@ class Book:
     def freeze(self) -> None:
         """Nothing settles here any more: what is still reserved stays shown as outstanding."""
         self.frozen = True
+        self._sure = 0
 
     def absorb(self, other: Book) -> None:
         """Add what another book settled to this one's totals."""

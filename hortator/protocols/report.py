@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from hortator.protocols.candidate import Candidate
 from hortator.protocols.scoring import Score
+from hortator.protocols.showing import message, shown
 from hortator.protocols.usage import DIMENSIONS, Usage, UsageReport
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ Encode = Callable[[Any], Any]
 def dump(result: RunResult[Any], encode: Encode | None) -> str:
     """One JSON object for a result; see `RunResult.to_json`."""
     selected = result.selected
-    return json.dumps(
+    report = json.dumps(
         {
             "run_id": result.run_id,
             "seed": result.seed,
@@ -39,8 +40,12 @@ def dump(result: RunResult[Any], encode: Encode | None) -> str:
             "candidates": [_candidate(candidate, encode) for candidate in result.candidates],
         },
         ensure_ascii=False,
-        default=repr,
+        default=shown,
     )
+    if any("\ud800" <= letter <= "\udfff" for letter in report):
+        # Half a surrogate pair can't be written as UTF-8; as an escape it can.
+        report = json.dumps(json.loads(report))
+    return report
 
 
 def usage(amount: Usage) -> dict[str, int | str]:
@@ -73,7 +78,9 @@ def _candidate(candidate: Candidate[Any], encode: Encode | None) -> dict[str, An
         "estimated": candidate.estimated,
         "started": candidate.started,
         "elapsed": candidate.elapsed,
-        "error": None if error is None else {"type": type(error).__name__, "message": str(error)},
+        "error": None
+        if error is None
+        else {"type": type(error).__name__, "message": message(error)},
         "effects": [{"name": e.name, "kind": e.kind, "state": e.state} for e in candidate.effects],
     }
 
@@ -90,10 +97,10 @@ def _output(output: object, encode: Encode | None) -> dict[str, Any]:
     if isinstance(output, str):
         return {"output": output}
     if isinstance(output, BaseModel):
-        return {"output": output.model_dump(mode="json")}
+        return {"output": json.loads(output.model_dump_json())}
     if isinstance(output, bytes):
         try:
             return {"output": output.decode()}
         except UnicodeDecodeError:
             pass  # not text: shown as the repr below
-    return {"output": repr(output), "output_is_repr": True}
+    return {"output": shown(output, most=1_000_000), "output_is_repr": True}

@@ -12,6 +12,7 @@ from hortator.protocols.candidate import Candidate, Status
 from hortator.protocols.errors import NoEligibleCandidate
 from hortator.protocols.interfaces import Out
 from hortator.protocols.report import dump
+from hortator.protocols.showing import shown
 from hortator.protocols.stopping import StopReason
 from hortator.protocols.usage import UsageReport
 
@@ -129,7 +130,7 @@ class RunResult(Generic[Out]):
         statuses = Counter(str(candidate.status) for candidate in self.candidates)
         story = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
         causes = [c.error for c in self.candidates if c.error is not None]
-        first = f"; the first error: {causes[0]!r}" if causes else ""
+        first = f"; the first error: {shown(causes[0], most=500)}" if causes else ""
         return NoEligibleCandidate(
             f"no candidate was selected ({self.stop_reason}): {story}{first}", causes
         )

@@ -151,9 +151,9 @@ class RunState:
 
     def failed(self, attempt: Attempt, error: BaseException, now: float) -> None:
         """End a candidate whose callback raised."""
-        if isinstance(error, LeaseExceeded) or attempt.denied:
+        if attempt.denied or _nothing_but(error, LeaseExceeded):
             status = Status.BUDGET_EXCEEDED
-        elif isinstance(error, SideEffectBlocked):
+        elif _nothing_but(error, SideEffectBlocked):
             status = Status.SIDE_EFFECT_BLOCKED
         elif self.stopping or self.late(attempt, now):
             # What it raises once it was told to stop is the form that its stopping took.
@@ -186,7 +186,7 @@ class RunState:
             )
         if settled is None:
             raise AssertionError(f"candidate {attempt.index} was settled twice")
-        attempt.status, attempt.ended = status, True
+        attempt.status, attempt.ended, attempt.over = status, True, True
         attempt.error = error
         self._record(attempt, settled, now, was_cut, detached=False)
 
@@ -400,3 +400,10 @@ class RunState:
             )
         if not self.flying and (self.next_index >= self.n or not self.admitting):
             self._on_idle()
+
+
+def _nothing_but(error: BaseException, kind: type[Exception]) -> bool:
+    """Whether it is such an error, or a group of nothing but such errors."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(kind)[1] is None  # pyright: ignore[reportUnknownMemberType]
+    return isinstance(error, kind)

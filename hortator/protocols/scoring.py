@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from hortator.protocols.errors import InvalidScore
+from hortator.protocols.showing import shown
 from hortator.protocols.usage import Usage
 
 Objective: TypeAlias = Literal["max", "min"]
@@ -66,10 +67,10 @@ def finite(value: object) -> float:
         number = float(plain) if isinstance(plain, numbers.Real) else None
     except Exception as error:
         # The answer is an object of the user's: whatever it raises, it is no number.
-        raise InvalidScore(f"the scorer returned {_shown(value)}, which is no number") from error
+        raise InvalidScore(f"the scorer returned {shown(value)}, which is no number") from error
     if number is None:
         raise InvalidScore(
-            f"the scorer returned {_shown(value)}, a {type(value).__name__};"
+            f"the scorer returned {shown(value)}, a {type(value).__name__};"
             " return a finite number, or Score(number, accepted=..., rationale=...)"
         )
     if not math.isfinite(number):
@@ -82,16 +83,7 @@ def _truth(value: object) -> bool:
         return bool(value)
     except Exception as error:
         # As above: an object of the user's, such as an array, that has no truth value.
-        raise InvalidScore(f"Score(accepted={_shown(value)}): write True or False") from error
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001
-        # A repr is only for the message, and this one raises.
-        return f"an object of {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:80]}..."
+        raise InvalidScore(f"Score(accepted={shown(value)}): write True or False") from error
 
 
 def passes(score: Score, threshold: float | None, objective: Objective) -> bool:

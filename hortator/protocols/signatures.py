@@ -47,7 +47,8 @@ def check_callback(name: str, function: object, arguments: tuple[str, ...]) -> N
     if code is not None and _takes_exactly(code, len(arguments), function):
         return  # the usual case, forty times cheaper than a signature
     try:
-        signature = inspect.signature(function)
+        # Not the signature of what a decorator wraps: the decorator is what is called.
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # some builtins have none: they are tried as they are
         return
     try:
@@ -61,5 +62,5 @@ def check_callback(name: str, function: object, arguments: tuple[str, ...]) -> N
 
 def _takes_exactly(code: types.CodeType, count: int, function: object) -> bool:
     star = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    plain = not star and not code.co_kwonlyargcount and not hasattr(function, "__wrapped__")
+    plain = not star and not code.co_kwonlyargcount
     return plain and code.co_argcount == count + inspect.ismethod(function)

@@ -99,7 +99,7 @@ async def test_B04_who_swallows_his_cancellation_does_not_hold_the_run_up(
     door: str, stubborn: Callable[[Hold], Awaitable[None]], phase: str, hold: Hold
 ) -> None:
     async with stopped(
-        door, stubborn_job(phase, stubborn, hold), at=0.05, grace=GRACE, free=hold.let_go
+        door, stubborn_job(phase, stubborn, hold), at=0.1, grace=GRACE, free=hold.let_go
     ) as run:
         assert WORK <= run.late <= GRACE + SLACK
         run.record.check()
@@ -239,7 +239,7 @@ async def test_B11_a_late_end_is_told_once_to_the_runtimes_observers_and_changes
         job = job_of(quick, sync_score if threaded else async_score, n=1)
     told: list[Event] = []
     watched = {"grace": GRACE, "observers": [told.append]}
-    async with stopped("deadline", job, at=0.05, free=hold.let_go, **watched) as run:
+    async with stopped("deadline", job, at=0.2, free=hold.let_go, **watched) as run:
         assert run.late <= GRACE + SLACK
         [stuck] = run.result.candidates
         assert (stuck.status, stuck.detached, stuck.error) == (phase, True, None)

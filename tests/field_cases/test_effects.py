@@ -367,7 +367,7 @@ async def test_B26_a_thread_may_publish_too(hold: Hold) -> None:
         hold.block()
 
     job = job_of(generate, index_score, n=1)
-    async with stopped("deadline", job, at=0.2, grace=0.05, free=hold.let_go) as run:
+    async with stopped("deadline", job, at=0.3, grace=0.05, free=hold.let_go) as run:
         assert run.result.output == "90 %"
         [candidate] = run.result.candidates
         assert (candidate.status, candidate.detached) == ("generating", True)

@@ -90,6 +90,27 @@ async def test_B08_a_queue_that_fits_into_the_grace_is_drained(
             assert (run.result.telemetry.cut, run.result.telemetry.dropped) == (0, 0)
 
 
+@pytest.mark.parametrize("door", DOORS)
+async def test_B08_a_runtimes_observer_is_cut_too_and_free_for_the_next_run(
+    door: str, autojump_clock: MockClock
+) -> None:
+    slow = Slow(1.0)
+    async with stopped(door, job_of(thousand_deltas), at=9.5, observers=[slow]) as run:
+        expected = 0.9 * GRACE if door == "outer deadline" else GRACE
+        assert run.late == pytest.approx(expected)
+        assert (len(slow.done), len(slow.begun)) == (9, 10)
+        if door == "the runtime's scope":
+            return  # no other run can be started on it
+        began = trio.current_time()
+        handle = run.runtime.start(job_of(thousand_deltas), "q")
+        await trio.sleep(0.1)
+        assert slow.begun[10:], "it is still busy with the run that is over"
+        assert slow.begun[10].run_id == handle.run_id
+        assert slow.begun[10].time == began
+        handle.cancel()
+        await handle.result()
+
+
 async def test_B08_a_slow_reader_of_events_finds_a_bounded_rest_and_the_terminal_event(
     autojump_clock: MockClock,
 ) -> None:
@@ -121,7 +142,7 @@ async def test_B08_a_thread_that_observes_is_left_at_the_grace(hold: Hold) -> No
 
     job = job_of(thousand_deltas)
     watchers = [in_thread(blocking)]
-    async with stopped("deadline", job, at=0.1, watchers=watchers, free=hold.let_go) as run:
+    async with stopped("deadline", job, at=0.2, watchers=watchers, free=hold.let_go) as run:
         assert run.late <= GRACE + SLACK
         assert called == [0]
         telling = run.result.telemetry

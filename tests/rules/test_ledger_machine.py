@@ -230,7 +230,7 @@ class BookMachine(RuleBasedStateMachine):
 
     def _charge(self, held: Held, phase: Part, usage: Usage) -> None:
         book, _ = self.book_of(held)
-        limited = self.limits if book is self.book else {}
+        limited = self.limits  # a lease that moved is a cap in the same dimensions
         spent = shown(self.spent(held))
         exceeded = any(spent[name] > held.cap[name] for name in limited)
         try:
