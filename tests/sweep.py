@@ -178,10 +178,14 @@ def _goes_on(play: Play) -> bool:
 
 
 def _in_flight(play: Play) -> list[tuple[Run, Attempt, trio.lowlevel.Task]]:
-    """The candidates that may be cut alone: those with a timeout of their own."""
+    """The candidates that may be cut alone: those with a timeout of their own.
+
+    While somebody cleans up there are none, since the limit of clean-up was known when it began.
+    """
     found = [
         (run, seat.attempt, task)
         for run in play.runs
+        if not run.cleanups
         for seat, task in play.seats.items()
         if seat in run.seats and seat.attempt is not None
         if not seat.attempt.ended and seat.attempt.limit is not None

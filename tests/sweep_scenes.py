@@ -190,7 +190,7 @@ def tidy(play: Play, timeout: float, cap: int | None) -> Scene:
             n=4,
             max_concurrency=3,
             timeout=timeout,
-            candidate_timeout=1000.0,
+            candidate_timeout=0.875,
             budget=Budget(model_calls=cap),
         ),
         observers=(play.listener("a sync observer"), play.async_listener("an async observer")),
@@ -293,15 +293,50 @@ def overheard(play: Play, timeout: float, cap: int | None) -> Scene:
             play.async_listener("a slow observer", 0.25),
             play.watched(fan_out),
         ),
-        runtime_observers=(play.async_listener("a slow observer of the runtime", 0.0078125),),
+        runtime_observers=(play.async_listener("a slow observer of the runtime", 0.25),),
         bound=GRACE,
         slow=("a slow observer", "an observer with nurseries", "a slow observer of the runtime"),
     )
 
 
+def overheard_by_the_runtime(play: Play, timeout: float, cap: int | None) -> Scene:
+    """Only the runtime has a slow observer: its call for this run is cut at the end."""
+
+    async def generate(request: Any, ctx: Any) -> Any:
+        await trio.sleep(0.5)
+        return ctx.index
+
+    async def score(request: Any, candidate: Any, ctx: Any) -> Any:
+        return ctx.index
+
+    return Scene(
+        job=BestOfN(
+            generate=play.watched(generate),
+            score=play.watched(score),
+            n=2,
+            timeout=timeout,
+            candidate_timeout=1000.0,
+            budget=Budget(model_calls=cap),
+        ),
+        observers=(play.listener("a sync observer"),),
+        runtime_observers=(play.async_listener("a slow observer of the runtime", 0.25),),
+        bound=GRACE,
+        slow=("a slow observer of the runtime",),
+    )
+
+
 SCENES: dict[str, Callable[[Play, float, int | None], Scene]] = {
     scene.__name__: scene
-    for scene in (mixed, settled, nested, tidy, nested_and_tidy, hurried, overheard)
+    for scene in (
+        mixed,
+        settled,
+        nested,
+        tidy,
+        nested_and_tidy,
+        hurried,
+        overheard,
+        overheard_by_the_runtime,
+    )
 }
 
 

@@ -62,7 +62,7 @@ class Watch(trio.abc.Instrument):
         self._idle = 0
         self._all_steps += 1
         if self._all_steps > MOST_STEPS:
-            places = {innermost(task) for task in alive()} - {None}
+            places = {innermost(task, anywhere=True) for task in alive()} - {None}
             self._give_up(f"no end after {MOST_STEPS} task steps, now at {places}")
         try:
             self._before_step(task)
@@ -100,16 +100,16 @@ class Watch(trio.abc.Instrument):
         self._play.clock.current_time = current_time  # type: ignore[method-assign]
 
 
-def innermost(task: trio.lowlevel.Task) -> str | None:
+def innermost(task: trio.lowlevel.Task, *, anywhere: bool = False) -> str | None:
     """`module.function` of the innermost place where a task waits, outside of libraries.
 
-    None if there is none, or if it waits where nothing can cancel it.
+    None if there is none, or (not `anywhere`) if it waits where nothing can cancel it.
     """
     found = None
     frames = [frame for frame, _ in task.iter_await_frames()]
     while frames:
         frame = frames.pop(0)
-        if frame.f_code is trio.lowlevel.cancel_shielded_checkpoint.__code__:
+        if frame.f_code is trio.lowlevel.cancel_shielded_checkpoint.__code__ and not anywhere:
             return None
         module = frame.f_globals.get("__name__", "")
         if module.split(".")[0] in LOOKED_AT:

@@ -242,9 +242,6 @@ class Crew:
         """The run was told to stop: start the grace, cancel what is in flight."""
         state = self.state
         self.begin_grace(min(now, state.deadline))
-        for seat in self.seats:
-            if seat.attempt is not None:
-                seat.attempt.cut_steps = seat.attempt.steps
         if self._field is not None:
             self._field.cancel_scope.cancel(f"{self._name}: {self.why or state.stop_reason}")
         if self._scorer_mailbox is not None:

@@ -50,6 +50,11 @@ class Subscription:
         self.closed = self.cut = False
         self.on_failure: Callable[[BaseException], None] = lambda _: None
 
+    @property
+    def calling(self) -> bool:
+        """Whether the observer is in a call for this run."""
+        return self._observer.calling is self
+
     def failed(self, failure: Failed) -> None:
         """Count a call that raised."""
         self.failures.append(failure.error)
@@ -74,6 +79,8 @@ class Subscription:
 
 class SyncObserver:
     """Calls a sync observer in place."""
+
+    calling: Subscription | None = None
 
     def __init__(self, callback: Observer, context: contextvars.Context) -> None:
         self._callback, self._context = callback, context
@@ -121,6 +128,7 @@ class AsyncObserver:
     """The mailbox of an async observer, and the task that empties it.
 
     Attributes:
+        calling: whose event its call under way is about.
         shield: its calls go on while the runtime's scope is cancelled, until this limit, which
             is set when the run (or the runtime) that it belongs to is told to end.
         coroutine: the call under way, to tell where it is stuck.
@@ -131,7 +139,7 @@ class AsyncObserver:
         self._callback, self._context = callback, context
         self._address, self._mailbox = open_mailbox(Delivery)
         self._waiting = 0
-        self._calling: Subscription | None = None
+        self.calling: Subscription | None = None
         self._call_scope: trio.CancelScope | None = None
         self.shield = trio.CancelScope(shield=True)
         self.closed = self.finished = False
@@ -153,7 +161,7 @@ class AsyncObserver:
 
     def cut(self, subscription: Subscription) -> None:
         """Cut the call under way, if it is for this run."""
-        if self._calling is subscription and self._call_scope is not None:
+        if self.calling is subscription and self._call_scope is not None:
             self._call_scope.cancel("the run is over")
 
     def close(self) -> None:
@@ -180,14 +188,14 @@ class AsyncObserver:
 
     async def _call(self, delivery: Delivery) -> None:
         subscription = delivery.subscription
-        self._calling = subscription
+        self.calling = subscription
         with trio.CancelScope() as self._call_scope:
             value = await call_user(self._callback, (delivery.event,), self._context, self)
             if isinstance(value, Failed):
                 subscription.failed(value)
             else:
                 subscription.delivered += 1
-        self._calling = self._call_scope = self.coroutine = None
+        self.calling = self._call_scope = self.coroutine = None
         subscription.done()
 
 

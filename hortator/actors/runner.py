@@ -37,10 +37,11 @@ from hortator.protocols.errors import ObserverFailed
 from hortator.protocols.result import RunResult, Telemetry
 from hortator.protocols.stopping import CUT_SHORT, StopReason
 
-FEWEST_PASSES, MOST_PASSES = 4, 16
-"""Scheduler passes that work gets to unwind in when the work share is over.
+FEWEST_PASSES, MOST_PASSES = 4, 32
+"""Scheduler passes that work gets to unwind in when the work share is over: it is given up when
+it has not been stepped for the fewest, and at the latest after the most.
 
-One is enough for a task that awaits, one more for each nursery around it."""
+One is enough for a task that awaits, one more for each nursery or clean-up around it."""
 
 
 class Run(Crew):
@@ -118,8 +119,6 @@ async def runner(run: Run) -> None:
     except Exception as bug:  # noqa: BLE001
         # A bug of ours must not raise into the work nursery; whoever waits for the run gets it.
         run.crashed(bug)
-    for subscription in run.subscriptions:
-        subscription.close()
     await _dismiss(run)
     run.result = _result(run, selected, by)
     run.finished.set()
@@ -194,19 +193,23 @@ async def _unwind(run: Run) -> None:
     for seat in list(run.seats):
         if seat.attempt is not None and not seat.attempt.ended:
             run.give_up_on(seat, now)
+    await _passes_while(lambda: _leaving(run))
 
 
 async def _last_passes(run: Run, due: Callable[[Seat], bool]) -> None:
     """Let the scheduler go round a few times before work is given up.
 
-    Clean-up that is cut at this very instant unwinds in them. So does work that has not been
-    stepped since its cancel, because the loop was blocked until now.
+    Clean-up that is cut at this very instant unwinds in them, and so does work that was not
+    stepped before because the loop was blocked. Whoever is still being stepped unwinds, or
+    spins; the limit tells.
     """
-    for passes in range(MOST_PASSES):
-        left = [s for s in run.seats if s.attempt and not s.attempt.ended and due(s)]
-        if passes >= FEWEST_PASSES and not any(_unstepped(seat) for seat in left):
-            return
-        if not left:
+    before, still = -1, 0
+    for _ in range(MOST_PASSES):
+        left = [s.attempt for s in run.seats if s.attempt and not s.attempt.ended and due(s)]
+        steps = sum(attempt.steps for attempt in left)
+        still = still + 1 if steps == before else 0
+        before = steps
+        if not left or still == FEWEST_PASSES:
             return
         await trio.lowlevel.cancel_shielded_checkpoint()
 
@@ -215,13 +218,6 @@ def _leaving(run: Run) -> bool:
     """Whether tasks of the run are about to end by themselves."""
     stuck = any(seat.attempt is not None and seat.attempt.detached for seat in run.seats)
     return run.field_open and not stuck
-
-
-def _unstepped(seat: Seat) -> bool:
-    attempt = seat.attempt
-    if attempt is None or attempt.ended or seat.thread is not None:
-        return False
-    return attempt.steps == attempt.cut_steps
 
 
 async def _deliver(run: Run) -> None:
@@ -233,21 +229,35 @@ async def _deliver(run: Run) -> None:
         # The loop was blocked over the whole grace. Observers did not cause that: they get the
         # share that was meant for them.
         until = now + (grace.until - grace.work_until)
-    for observer in run.own_observers:
-        observer.limit(until)
     with trio.move_on_at(until, shield=True):
         while any(subscription.pending for subscription in run.subscriptions):
             await run.heard()
+    await _passes_while(lambda: any(subscription.pending for subscription in run.subscriptions))
+
+
+async def _passes_while(condition: Callable[[], bool]) -> None:
+    """Let the scheduler go round while something is expected that takes no time."""
+    for _ in range(MOST_PASSES):
+        if not condition():
+            return
+        await trio.lowlevel.cancel_shielded_checkpoint()
 
 
 async def _dismiss(run: Run) -> None:
-    """Let the run's own observers go; one that swallows its cancel is detached."""
+    """Cut what has not been delivered, and let the run's own observers go.
+
+    One whose call swallows its cancel is detached.
+    """
+    for subscription in run.subscriptions:
+        subscription.close()
     for observer in run.own_observers:
         observer.close()
-    for _ in range(MOST_PASSES):
-        if all(observer.finished for observer in run.own_observers):
-            return
-        await trio.lowlevel.cancel_shielded_checkpoint()
+    await _passes_while(
+        lambda: (
+            any(subscription.calling for subscription in run.subscriptions)
+            or not all(observer.finished for observer in run.own_observers)
+        )
+    )
     for observer in run.own_observers:
         if not observer.finished:
             run.services.detach_observer(run, observer, trio.current_time())

@@ -53,7 +53,7 @@ class Attempt:
     error: BaseException | None = None
     generator_ran = scorer_ran = suspended = denied = False
     ended = detached = over = False
-    steps = cut_steps = published = 0
+    steps = published = 0
     published_output: Any = None
     published_score: Score | None = None
     effects: list[Declared] | None = None

@@ -31,6 +31,10 @@ SLACK = 1.5
 """Seconds that a loaded machine may take for nothing: for upper bounds on the real clock."""
 
 
+PATIENCE = 8.0
+"""Seconds after which what waits for its release goes on by itself."""
+
+
 async def echo(request: Any, ctx: Any) -> Any:
     """A candidate that is its own index, after one checkpoint."""
     await trio.lowlevel.checkpoint()
@@ -101,8 +105,11 @@ class Held:
     def __call__(self, request: Any, ctx: Any) -> Any:
         self.told.append(ctx.stopping)
         self.began.append(ctx.index)
+        until = time.monotonic() + PATIENCE
         while ctx.index in self.indices and not self.release.is_set():
             time.sleep(0.005)
+            if time.monotonic() > until:
+                break  # a bug keeps the test from releasing it: let the test fail, not hang
         return ctx.index
 
 

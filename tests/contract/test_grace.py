@@ -261,6 +261,41 @@ async def test_a_nested_run_returns_before_its_parent_gives_up(autojump_clock: M
     assert record.terminal.detached == ()
 
 
+async def test_a_nested_run_that_is_ending_already_returns_in_time_too(
+    autojump_clock: MockClock,
+) -> None:
+    # Its own deadline comes a moment before its parent is stopped, and both its work and its
+    # observer hold out: with a whole grace of its own it would be back after its parent gave up.
+    async with open_runtime() as runtime:
+
+        async def generate(request: Any, ctx: Any) -> Any:
+            nested = job(generate=Stubborn(LONG, 0), n=1, timeout=0.99)
+            return await runtime.run(nested, "", observers=[_hung_observer])
+
+        outer = runtime.start(job(generate=generate, n=1), "")
+        await trio.sleep(1)
+        outer.cancel()
+        result = await outer.result()
+    assert statuses(result) == ["cancelled"], "an innocent was blamed for what it waited for"
+
+
+async def test_a_nested_run_that_is_stopped_late_has_half_of_what_is_left(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_runtime() as runtime:
+
+        async def generate(request: Any, ctx: Any) -> Any:
+            async with runtime.start(job(generate=Stubborn(LONG, 0), n=1), ""):
+                await stubborn_for(1 + 0.75 * WORK)  # goes on well into its parent's grace
+
+        outer = runtime.start(job(generate=generate, n=1), "")
+        await trio.sleep(1)
+        outer.cancel()
+        result = await outer.result()
+    assert statuses(result) == ["cancelled"], "an innocent was blamed for what it waited for"
+    assert result.elapsed <= 1 + 0.75 * WORK + 0.25 * WORK / 2
+
+
 async def _at_once(handle: Any) -> RunResult[Any]:
     with trio.CancelScope(shield=True):  # it is over: this can't take time
         return await handle.result()

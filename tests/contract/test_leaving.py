@@ -22,6 +22,7 @@ from trio.testing import MockClock
 from hortator import InvalidJob, best_of_n, open_runtime
 from tests.contract.scenes import (
     GRACE,
+    PATIENCE,
     SLACK,
     WORK,
     Record,
@@ -192,7 +193,8 @@ async def test_detached_threads_are_not_waited_for_beyond_exit_grace(
     release = threading.Event()
 
     def generate(request: Any, ctx: Any) -> Any:
-        while ctx.index == 1 and not release.is_set():
+        until = time.monotonic() + PATIENCE
+        while ctx.index == 1 and not release.is_set() and time.monotonic() < until:
             time.sleep(0.01)
         return ctx.index
 

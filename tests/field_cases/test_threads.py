@@ -20,8 +20,8 @@ import trio
 from hortator import best_of_n, open_runtime
 from hortator.protocols.errors import NoThreadLeft
 from tests.field_cases.scenes import (
-    DOORS,
     HOLDS,
+    REAL_DOORS,
     SLACK,
     Hold,
     check_account,
@@ -53,7 +53,7 @@ async def check_threads(runtime: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize("phase", ["generating", "scoring"])
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", REAL_DOORS)
 async def test_B15_what_waits_for_a_thread_when_it_is_stopped_never_starts(
     door: str, phase: str, hold: Hold
 ) -> None:
@@ -66,7 +66,7 @@ async def test_B15_what_waits_for_a_thread_when_it_is_stopped_never_starts(
 
     job = job_of(busy, n=6) if phase == "generating" else job_of(quick, busy, n=6)
     options: dict[str, Any] = {"threads": 1, "grace": GRACE, "free": hold.let_go}
-    async with stopped(door, job, at=0.2, **options) as run:
+    async with stopped(door, job, at=0.25, **options) as run:
         assert run.late <= GRACE + SLACK
         assert len(ran) == 1, "with one thread, more than one was started"
         first = ran[0]
@@ -156,14 +156,14 @@ async def hundred_runs(seconds: float, hold: Hold) -> None:
             for number in range(100):
                 nursery.start_soon(one, runtime, number)
         assert max(took) <= 0.1 + GRACE + SLACK, "a run waited for its thread"
-        assert 1 <= peak == running <= 8, "the limiter did not limit"
-        detached = [result for result in results if result.candidates[0].detached]
-        assert len(detached) == peak
-        assert {work.run_id for work in runtime.detached} == {r.run_id for r in detached}
-        assert (
-            sorted(map(tuple, map(statuses, results)))
-            == [("generating",)] * 8 + [("skipped",)] * 92
-        )
+        ends = [statuses(result)[0] for result in results]
+        held = ends.count("generating")
+        assert (len(ends), held + ends.count("skipped")) == (100, 100)
+        assert len(runtime.detached) == held <= 8, "the limiter did not limit"
+        while len(runtime.detached) < 8:  # on a busy machine a thread may not begin in 0.1 s
+            await runtime.run(job_of(tool, n=8, timeout=0.1), -1)
+        while running < 8:
+            await trio.sleep(0.01)
 
         # All threads are held by work that was given up: that is said at once.
         began = trio.current_time()
@@ -172,14 +172,15 @@ async def hundred_runs(seconds: float, hold: Hold) -> None:
             assert statuses(refused) == ["generation_failed"] * 2
             error = refused.candidates[0].error
             assert isinstance(error, NoThreadLeft)
-            assert all(result.run_id in str(error) for result in detached), "it names nobody"
+            for work in runtime.detached:
+                assert f"{work.run_id} candidate {work.candidate}" in str(error), "nobody is named"
         assert trio.current_time() - began <= SLACK
 
         if seconds > HOLDS:
             hold.let_go()
         assert await runtime.drain(HOLDS) == (), "the gauge did not return to its base"
-        assert running == 0
-        assert len(runtime.reap()) >= 8
+        assert (running, peak) == (0, 8)
+        assert len(runtime.reap()) == 8
         await check_threads(runtime, 8)
 
 

@@ -147,14 +147,15 @@ def test_a_scorer_that_takes_no_context_is_refused() -> None:
         BestOfN(generate=good, score=scorer_of_two)  # type: ignore[arg-type]
 
 
-def test_a_coroutine_object_is_refused_closed_and_the_right_spelling_shown() -> None:
-    coroutine = good("question", None)
+@pytest.mark.parametrize("name", ["generate", "score"])
+def test_a_coroutine_object_is_refused_closed_and_the_right_spelling_shown(name: str) -> None:
+    callbacks: dict[str, Any] = {"generate": good, "score": lambda *_: 1.0}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # "was never awaited" would be ours then
-        with pytest.raises(InvalidJob, match="generate=good") as caught:
-            BestOfN(generate=coroutine, score=lambda *_: 1.0)  # type: ignore[arg-type]
+        with pytest.raises(InvalidJob, match=f"{name}=good$") as caught:
+            BestOfN(**{**callbacks, name: good("question", None)})
         assert "coroutine" in str(caught.value)
-        del caught, coroutine
+        del caught
         gc.collect()
 
 
