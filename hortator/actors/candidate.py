@@ -1,6 +1,6 @@
 """The candidate actor: a seat, which plays one candidate after another.
 
-The loop in `_play` is the hot one of this library: with a generator that does next to nothing,
+The loop in `play` is the hot one of this library: with a generator that does next to nothing,
 what stands there is what a candidate costs. That is why it is one long function.
 
 What a pool could leak from one candidate to the next, and what closes it:
@@ -27,18 +27,21 @@ async def candidate(crew: Crew, seat: Seat) -> None:
     The run's scope, around all seats, ends it; then it raises `Cancelled`, with the end of the
     candidate that it played recorded. A candidate's own timeout cuts that candidate alone.
     """
-    if crew.state.job.candidate_timeout is None:
-        await _play(crew, seat, None)
-        return
     done = False
     while not done:
         with trio.CancelScope() as scope:
-            done = await _play(crew, seat, scope)
+            done = await play(crew, seat, scope)
         seat.attempt = None
 
 
-async def _play(crew: Crew, seat: Seat, own_scope: trio.CancelScope | None) -> bool:
-    """Play on until there is nothing to do, or (False) `own_scope` was cancelled too late."""
+@trio.lowlevel.enable_ki_protection
+async def play(crew: Crew, seat: Seat, own_scope: trio.CancelScope | None = None) -> bool:
+    """As `candidate`, which is for candidates that have a timeout of their own.
+
+    Returns:
+        Whether there is nothing to do; False if `own_scope` was cancelled, but too late for the
+        candidate that it was meant for.
+    """
     state, role, score, context = crew.state, crew.generator, crew.score, crew.context
     generate, asynchronous, clock = role.function, role.asynchronous, crew.clock.current_time
     flush = state.flush  # what is told is held back until somebody else gets the loop

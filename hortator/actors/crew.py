@@ -125,7 +125,7 @@ class Crew:
         self,
         services: Services,
         context: contextvars.Context,
-        play: Callable[[Crew, Seat], Awaitable[None]],
+        play: Callable[[Crew, Seat], Awaitable[object]],
         score: Callable[[Crew, Seat, Attempt], Awaitable[None]],
         grace: float,
         room: Callable[[float], float],

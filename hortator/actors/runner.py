@@ -37,11 +37,12 @@ from hortator.protocols.errors import ObserverFailed
 from hortator.protocols.result import RunResult, Telemetry
 from hortator.protocols.stopping import CUT_SHORT, StopReason
 
-FEWEST_PASSES, MOST_PASSES = 4, 32
+FEWEST_PASSES, MOST_PASSES = 12, 64
 """Scheduler passes that work gets to unwind in when the work share is over: it is given up when
 it has not been stepped for the fewest, and at the latest after the most.
 
-One is enough for a task that awaits, one more for each nursery or clean-up around it."""
+One is enough for a task that awaits, one more for each nursery or clean-up around it; a nested
+run takes some eight."""
 
 
 class Run(Crew):

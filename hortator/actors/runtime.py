@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import trio
 
-from hortator.actors.candidate import candidate
+from hortator.actors.candidate import candidate, play
 from hortator.actors.crew import Crew
 from hortator.actors.handle import RunHandle
 from hortator.actors.observer import AsyncObserver, Observer, Subscription, check_observers
@@ -126,7 +126,8 @@ class Runtime:
             return min(most, span.room, half_of_parent(at))
 
         context = contextvars.copy_context()
-        run = Run(self._workplace, context, candidate, scorer, self._grace, room)
+        seated = play if job.candidate_timeout is None else candidate
+        run = Run(self._workplace, context, seated, scorer, self._grace, room)
         context.run(_parent.set, run)
         run.adopt(
             RunState(

@@ -265,18 +265,24 @@ async def test_a_nested_run_that_is_ending_already_returns_in_time_too(
     autojump_clock: MockClock,
 ) -> None:
     # Its own deadline comes a moment before its parent is stopped, and both its work and its
-    # observer hold out: with a whole grace of its own it would be back after its parent gave up.
+    # observer hold out. What its parent would have, were it stopped now, is the work share.
+    back: list[float] = []
+
     async with open_runtime() as runtime:
 
         async def generate(request: Any, ctx: Any) -> Any:
             nested = job(generate=Stubborn(LONG, 0), n=1, timeout=0.99)
-            return await runtime.run(nested, "", observers=[_hung_observer])
+            try:
+                return await runtime.run(nested, "", observers=[_hung_observer])
+            finally:
+                back.append(trio.current_time())
 
         outer = runtime.start(job(generate=generate, n=1), "")
         await trio.sleep(1)
         outer.cancel()
         result = await outer.result()
     assert statuses(result) == ["cancelled"], "an innocent was blamed for what it waited for"
+    assert back == [pytest.approx(0.99 + WORK / 2)]
 
 
 async def test_a_nested_run_that_is_stopped_late_has_half_of_what_is_left(

@@ -330,21 +330,20 @@ trio.run(main)
 
 
 def test_done_when_3_a_generator_that_swallows_everything_for_ever() -> None:
-    process = child(SWALLOWS_EVERYTHING)
-    try:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        elapsed, output, candidate, where = json.loads(_line(process.stdout))
-        assert elapsed <= 0.4 + GRACE + SLACK
-        assert (output, candidate) == (3, 1), "the good candidates' best; the stuck one is named"
-        assert re.fullmatch(r"<string>:\d+ in generate", where)
-        warning = _line(process.stderr)
-        assert "candidate 1 of run-1" in warning, "leaving does not say what it waits for"
-        assert "<string>:" in warning
-        assert process.poll() is None, "it was left though a task was alive"
-    finally:
-        process.kill()
-        process.communicate()
+    with child(SWALLOWS_EVERYTHING) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            elapsed, output, candidate, where = json.loads(_line(process.stdout))
+            warning = _line(process.stderr)
+            assert process.poll() is None, "it was left though a task was alive"
+        finally:
+            process.kill()
+    assert elapsed <= 0.4 + GRACE + SLACK
+    assert (output, candidate) == (3, 1), "the good candidates' best; the stuck one is named"
+    assert re.fullmatch(r"<string>:\d+ in generate", where)
+    assert "candidate 1 of run-1" in warning, "leaving does not say what it waits for"
+    assert "<string>:" in warning
 
 
 def _line(stream: IO[str], seconds: float = 20) -> str:

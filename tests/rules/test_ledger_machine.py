@@ -8,18 +8,17 @@ invariants.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 import pytest
 from hypothesis import HealthCheck, Phase, settings, strategies as st
 from hypothesis.stateful import (
-    Bundle,
     RuleBasedStateMachine,
     initialize,
     invariant,
-    multiple,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -34,6 +33,9 @@ Sum = dict[str, int]
 """An amount by the name of its dimension; money in nano-dollars. Grows without a limit."""
 
 
+Where: TypeAlias = Literal["run", "runtime", "closed"]
+
+
 @attrs.define(eq=False)
 class Held:
     """A lease, as the model knows it."""
@@ -44,7 +46,7 @@ class Held:
     estimates: dict[Part, Sum]
     reports: dict[Part, list[Sum]]
     malformed: dict[Part, bool]
-    where: Literal["run", "runtime", "closed"] = "run"
+    where: Where = "run"
     moved_with: Sum | None = None
 
 
@@ -101,6 +103,8 @@ def usages(amount: st.SearchStrategy[int]) -> st.SearchStrategy[Usage]:
 
 
 any_usage = usages(small) | usages(counts)
+# Mostly such that some leases fit, and not for ever.
+estimates = st.one_of(*[usages(small)] * 7, any_usage)
 
 malformed: st.SearchStrategy[tuple[Usage, str]] = st.sampled_from(
     [
@@ -115,26 +119,42 @@ malformed: st.SearchStrategy[tuple[Usage, str]] = st.sampled_from(
     ]
 ).map(lambda pair: (Usage(**pair[0]), pair[1]))
 
-limit = st.none() | st.sampled_from([0, 1, 7, 20, 100, MOST])
-budgets = st.builds(
-    Budget,
-    model_calls=limit,
-    output_tokens=limit,
-    total_tokens=limit,
-    cost=st.none() | st.sampled_from([Decimal(nano).scaleb(-9) for nano in (0, 7, 100, MOST)]),
-)
 
+def budgets_of(limit: st.SearchStrategy[Any]) -> st.SearchStrategy[Budget]:
+    money = limit.map(lambda nano: None if nano is None else Decimal(nano).scaleb(-9))
+    counted = dict.fromkeys(("model_calls", "output_tokens", "total_tokens"), limit)
+    return st.builds(Budget, cost=money, **counted)
+
+
+roomy = budgets_of(st.sampled_from([None, None, 60, 100, 200, MOST]))
+tight = budgets_of(st.sampled_from([None, 0, 1, 20, 60]))
+budgets = st.one_of(roomy, roomy, roomy, tight)
+
+indices = st.integers(0, 9)
 phases: st.SearchStrategy[Part] = st.sampled_from(["generating", "scoring"])
+
+
+def has(*where: Where) -> Callable[[Any], bool]:
+    """A precondition: some lease is there."""
+    return lambda machine: any(held.where in where for held in machine.held)
 
 
 class BookMachine(RuleBasedStateMachine):
     """One run's book and the runtime's, and the model of both."""
 
-    leases: Bundle[Held] = Bundle("leases")
     reached: ClassVar[set[str]] = set()
 
-    @initialize(budget=budgets, generation=any_usage, scoring=any_usage)
-    def open(self, budget: Budget, generation: Usage, scoring: Usage) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[Held] = []
+
+    @initialize(
+        budget=budgets,
+        generation=estimates,
+        scoring=estimates,
+        first=st.lists(indices, min_size=1, max_size=4),
+    )
+    def open(self, budget: Budget, generation: Usage, scoring: Usage, first: list[int]) -> None:
         self.limits = {
             name: int(Decimal(value).scaleb(9)) if name == "cost" else value
             for name in DIMENSIONS
@@ -147,8 +167,10 @@ class BookMachine(RuleBasedStateMachine):
         self.book = Book(limits_of(budget), Rates.of(exact(generation), exact(scoring)))
         self.runtime = Book()
         self.run_account, self.runtime_account = Account(), Account()
-        self.held: list[Held] = []
         self.frozen: Any = None
+        # Many walks do without some of the rules; without leases they would not get anywhere.
+        for candidate in first:
+            self._reserve(candidate)
 
     # -- the model -------------------------------------------------------------------------------
 
@@ -174,56 +196,62 @@ class BookMachine(RuleBasedStateMachine):
             return self.book, self.run_account
         return self.runtime, self.runtime_account
 
+    def pick(self, which: int, *where: Where) -> Held:
+        """One of the leases that are there."""
+        there = [held for held in self.held if held.where in where]
+        return there[which % len(there)]
+
     # -- what happens ----------------------------------------------------------------------------
 
     @precondition(lambda self: self.frozen is None)
-    @rule(target=leases, candidate=st.integers(0, 9))
-    def reserve(self, candidate: int) -> Any:
+    @rule(candidate=indices)
+    def reserve(self, candidate: int) -> None:
+        self._reserve(candidate)
+
+    def _reserve(self, candidate: int) -> None:
         asked = shown(added(list(self.estimates.values())))
         expected = self.fits(asked)
         lease = self.book.reserve(candidate)
         assert (lease is not None) == expected, f"asked {asked}"
         if lease is None:
             self.reached.add("reservation denied")
-            return multiple()
-        held = Held(
-            lease,
-            candidate,
-            asked,
-            self.estimates,
-            {"generating": [], "scoring": []},
-            {"generating": False, "scoring": False},
-        )
-        self.held.append(held)
-        return held
+            return
+        reports: dict[Part, list[Sum]] = {"generating": [], "scoring": []}
+        doubtful: dict[Part, bool] = {"generating": False, "scoring": False}
+        self.held.append(Held(lease, candidate, asked, self.estimates, reports, doubtful))
 
-    @rule(held=leases, usage=any_usage)
-    def top_up(self, held: Held, usage: Usage) -> None:
-        asked = as_sum(usage)
-        expected = held.where == "run" and self.fits(asked)
-        if held.where == "runtime":
-            return  # its context refuses, the book is never asked
+    @precondition(has("run"))
+    @rule(which=indices, usage=estimates)
+    def top_up(self, which: int, usage: Usage) -> None:
+        held, asked = self.pick(which, "run"), as_sum(usage)
+        expected = self.fits(asked)
         assert self.book.top_up(held.lease, usage) == expected, f"asked {asked}"
         if expected:
             held.cap = shown(added([held.cap, asked]))
             self.reached.add("topped up")
 
-    @rule(held=leases, report=malformed)
-    def top_up_by_nonsense(self, held: Held, report: tuple[Usage, str]) -> None:
-        with pytest.raises(InvalidJob):
-            self.book.top_up(held.lease, report[0])
+    @precondition(has("closed"))
+    @rule(which=indices, usage=any_usage)
+    def top_up_when_closed(self, which: int, usage: Usage) -> None:
+        assert not self.book.top_up(self.pick(which, "closed").lease, usage)
 
-    @rule(held=leases, phase=phases, usage=any_usage)
-    def charge(self, held: Held, phase: Part, usage: Usage) -> None:
-        if held.where == "closed":
-            return  # its context refuses, the book is never asked
+    @precondition(has("run"))
+    @rule(which=indices, report=malformed)
+    def top_up_by_nonsense(self, which: int, report: tuple[Usage, str]) -> None:
+        with pytest.raises(InvalidJob):
+            self.book.top_up(self.pick(which, "run").lease, report[0])
+
+    @precondition(has("run", "runtime"))
+    @rule(which=indices, phase=phases, usage=any_usage)
+    def charge(self, which: int, phase: Part, usage: Usage) -> None:
+        held = self.pick(which, "run", "runtime")
         held.reports[phase].append(as_sum(usage))
         self._charge(held, phase, usage)
 
-    @rule(held=leases, phase=phases, report=malformed)
-    def charge_nonsense(self, held: Held, phase: Part, report: tuple[Usage, str]) -> None:
-        if held.where == "closed":
-            return
+    @precondition(has("run", "runtime"))
+    @rule(which=indices, phase=phases, report=malformed)
+    def charge_nonsense(self, which: int, phase: Part, report: tuple[Usage, str]) -> None:
+        held = self.pick(which, "run", "runtime")
         held.malformed[phase] = True
         self.book_of(held)[1].malformed.append((held.candidate, report[1]))
         self._charge(held, phase, report[0])
@@ -241,17 +269,14 @@ class BookMachine(RuleBasedStateMachine):
         else:
             assert not exceeded, f"spent {spent} of {held.cap}, and nobody said so"
 
-    @rule(held=leases, generated=st.booleans(), scored=st.booleans(), cut=st.booleans())
-    def settle(self, held: Held, generated: bool, scored: bool, cut: bool) -> None:
+    @precondition(has("run", "runtime"))
+    @rule(which=indices, generated=st.booleans(), scored=st.booleans(), cut=st.booleans())
+    def settle(self, which: int, generated: bool, scored: bool, cut: bool) -> None:
+        held = self.pick(which, "run", "runtime")
         generated = generated or bool(held.reports["generating"]) or held.malformed["generating"]
         scored = scored or bool(held.reports["scoring"]) or held.malformed["scoring"]
         book, account = self.book_of(held)
         outcome = book.settle(held.lease, generated=generated, scored=scored, cut=cut)
-        if held.where == "closed":
-            assert outcome is None, "a lease was settled twice"
-            account.double += 1
-            self.reached.add("settled twice")
-            return
         first, guessed_first = self._comes_to(held, "generating", generated, cut and not scored)
         second, guessed_second = self._comes_to(held, "scoring", scored, cut)
         assert outcome is not None, "an open lease was not settled"
@@ -276,11 +301,21 @@ class BookMachine(RuleBasedStateMachine):
         charged: Sum = {name: max(estimate[name], reported[name]) for name in DIMENSIONS}
         return charged, shown(charged) != shown(reported)
 
-    @precondition(lambda self: self.frozen is None)
-    @rule(held=leases)
-    def move(self, held: Held) -> None:
-        if held.where != "run":
-            return
+    @precondition(has("closed"))
+    @rule(which=indices, cut=st.booleans(), by_the_run=st.booleans())
+    def settle_again(self, which: int, cut: bool, by_the_run: bool) -> None:
+        held = self.pick(which, "closed")
+        book, account = self.runtime, self.runtime_account
+        if by_the_run and self.frozen is None:  # whether it was granted there or moved away
+            book, account = self.book, self.run_account
+        assert book.settle(held.lease, generated=True, scored=True, cut=cut) is None
+        account.double += 1
+        self.reached.add("settled twice")
+
+    @precondition(has("run"))
+    @rule(which=indices)
+    def move(self, which: int) -> None:
+        held = self.pick(which, "run")
         self.book.move(held.lease, self.runtime)
         held.moved_with = dict(held.cap)
         held.where = "runtime"
@@ -306,6 +341,14 @@ class BookMachine(RuleBasedStateMachine):
         account.double += run.double
         account.malformed += run.malformed
         self.reached.add("frozen")
+
+    @precondition(lambda self: self.frozen is None)
+    @rule()
+    def look(self) -> None:
+        """Looking changes nothing; and some rule is always allowed."""
+        before = self.book.report()
+        self.book.check()
+        assert self.book.report() == before
 
     @precondition(lambda self: self.frozen is not None)
     @rule()
