@@ -16,6 +16,10 @@
 
 from hortator.actors.handle import RunHandle as RunHandle
 from hortator.actors.observer import Observer as Observer, in_thread as in_thread
+from hortator.actors.process import (
+    command as command,
+    command_scorer as command_scorer,
+)
 from hortator.actors.runtime import (
     Runtime as Runtime,
     best_of_n as best_of_n,

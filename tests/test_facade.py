@@ -25,6 +25,8 @@ NAMES = {
     "Runtime",
     "RunHandle",
     "best_of_n",
+    "command",
+    "command_scorer",
     "in_thread",
     "open_runtime",
     # rules

@@ -103,7 +103,10 @@ class Context:
         attempt.book.charge(attempt.lease, phase, usage)
 
     async def reserve(self, usage: Usage) -> bool:
-        """Widen the lease, or say that the budget does not allow it. Does not wait for others."""
+        """Widen the lease, or say that the budget does not allow it. Does not wait for others.
+
+        If it is cancelled, nothing was reserved.
+        """
         await trio.lowlevel.checkpoint()
         attempt = self._attempt
         if attempt.ended:

@@ -225,7 +225,8 @@ class Crew:
             self.seats.discard(seat)
             if seat.slot:
                 self.free_slots += 1
-            self.state.flush()
+            if not self.state.stopping:  # else the runner tells of all these ends at once
+                self.state.flush()
 
     def crashed(self, bug: BaseException) -> None:
         """End the run with an error that is not of its callbacks' making."""

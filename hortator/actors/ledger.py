@@ -16,7 +16,7 @@ import trio
 
 from hortator.actors.mailbox import waiting
 from hortator.protocols.attempt import Attempt
-from hortator.protocols.ledger import Settled
+from hortator.protocols.lease import Settled
 from hortator.protocols.usage import NOTHING
 
 

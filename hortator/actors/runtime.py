@@ -55,7 +55,8 @@ class Runtime:
 
         The deadline is the job's timeout or the deadline of the scopes around this call, less a
         margin, whichever is first; so `with trio.move_on_after(2): await runtime.run(...)`
-        returns the best so far inside those two seconds.
+        returns the best so far inside those two seconds. It is looked up once, at the start: a
+        scope around the call that is moved later cancels the call.
 
         If the call is cancelled, its work is cancelled, the terminal event is delivered, and
         `Cancelled` is raised, all within the grace. To keep the best so far of a run that you
@@ -283,6 +284,8 @@ async def best_of_n(job: BestOfN[Req, Out], request: Req, **as_run: Any) -> RunR
         job: what to attempt, and how often.
         request: handed to each candidate.
         as_run: the other arguments of `Runtime.run`.
+
+    Cancelling it does what cancelling `Runtime.run` does.
 
     Raises:
         What `Runtime.run` raises.

@@ -26,7 +26,8 @@ from hortator.actors.runner import Run, runner
 from hortator.actors.threads import Threads
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.events import LateEnd
-from hortator.protocols.ledger import Book, Settled
+from hortator.protocols.lease import Settled
+from hortator.protocols.ledger import Book
 from hortator.protocols.usage import Usage
 
 logger = logging.getLogger("hortator")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hortator.protocols.candidate import Effect, EffectKind, EffectState, Status
-from hortator.protocols.ledger import Book, Lease
+from hortator.protocols.lease import Lease
+from hortator.protocols.ledger import Book
 from hortator.protocols.scoring import Score
 
 

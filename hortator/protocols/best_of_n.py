@@ -13,7 +13,7 @@ from hortator.protocols.budget import Budget, Limits, limits_of, preflight
 from hortator.protocols.candidate import Generated
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.interfaces import CandidateContext, Generate, Out, Req
-from hortator.protocols.ledger import Rates
+from hortator.protocols.lease import Rates
 from hortator.protocols.scoring import Objective, Score
 from hortator.protocols.selection import Selector, best_score
 from hortator.protocols.signatures import check_callback

@@ -105,3 +105,10 @@ class StrayCancelled(CandidateError):
 
 class InvalidScore(CandidateError, ValueError):
     """The scorer's answer is not a finite real number, nor a `Score` of one."""
+
+
+def nothing_but(error: BaseException, kind: type[Exception]) -> bool:
+    """Whether it is such an error, or a group of nothing but such errors."""
+    if isinstance(error, BaseExceptionGroup):
+        return error.split(kind)[1] is None  # pyright: ignore[reportUnknownMemberType]
+    return isinstance(error, kind)

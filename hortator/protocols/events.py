@@ -125,7 +125,11 @@ class Emitted:
 
 @attrs.frozen
 class LateEnd:
-    """Detached work ended, after its run: told to the runtime's observers only."""
+    """Detached work ended, after its run: told to the runtime's observers only.
+
+    What comes from detached work is numbered apart from its run, whose record is closed: such
+    events have the runtime's own sequence, from 0.
+    """
 
     kind: ClassVar[str] = "late_end"
     terminal: ClassVar[bool] = False

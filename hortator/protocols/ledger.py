@@ -7,12 +7,18 @@ candidate's generation *and* scoring, and it is settled exactly once on every wa
 from __future__ import annotations
 
 import threading
-from typing import Literal, TypeAlias
 
 import attrs
 
 from hortator.protocols.budget import Limits
 from hortator.protocols.errors import InvalidJob, LeaseExceeded
+from hortator.protocols.lease import (
+    Lease as Lease,
+    Phase as Phase,
+    Rates as Rates,
+    Settled as Settled,
+    come_to,
+)
 from hortator.protocols.usage import (
     MOST,
     NOTHING,
@@ -22,85 +28,9 @@ from hortator.protocols.usage import (
     UsageReport,
     exact,
     fault,
-    most,
     plus,
     told,
 )
-
-Phase: TypeAlias = Literal["generating", "scoring"]
-
-
-@attrs.frozen
-class Settled:
-    """What a lease came to at its end.
-
-    Attributes:
-        charged: what the budget was charged.
-        reported: what its holder had reported.
-        estimated: whether some of the charge is an estimate.
-    """
-
-    charged: Amounts
-    reported: Amounts
-    estimated: bool
-
-
-@attrs.frozen
-class Rates:
-    """What one candidate is estimated to need, phase by phase.
-
-    Attributes:
-        generation: amounts of generating.
-        scoring: amounts of scoring.
-        combined: the sum of both: what a lease covers.
-        whole: what a candidate that reported nothing in either phase comes to.
-        limited: positions of the dimensions in which a lease is a cap.
-    """
-
-    generation: Amounts
-    scoring: Amounts
-    combined: Amounts
-    whole: Settled
-    limited: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, generation: Amounts, scoring: Amounts, limits: Limits = ()) -> Rates:
-        """The rates of two estimates under these limits."""
-        combined = plus(generation, scoring)
-        whole = Settled(combined, NOTHING, any(combined))
-        limited = tuple(position for position, _ in limits)
-        return cls(generation, scoring, combined, whole, limited)
-
-
-class Lease:
-    """What one candidate may spend. Changed by the `Book` that granted it, and by nobody else.
-
-    Attributes:
-        number: unique within the book.
-        candidate: the index of its holder.
-        cap: how much it covers.
-        rates: what its holder is charged where it reports nothing.
-        generation: what generating has reported so far, None while it has reported nothing.
-        scoring: what scoring has reported so far, None while it has reported nothing.
-        doubtful: phases of which a report could not be true.
-    """
-
-    # What most leases never change stands on the class, as in `Attempt`.
-    generation: Amounts | None = None
-    scoring: Amounts | None = None
-    doubtful: tuple[Phase, ...] = ()
-
-    def __init__(self, number: int, candidate: int, cap: Amounts, rates: Rates) -> None:
-        self.number = number
-        self.candidate = candidate
-        self.cap = cap
-        self.rates = rates
-
-    @property
-    def reported(self) -> Amounts:
-        """What was reported over both phases."""
-        return plus(self.generation or NOTHING, self.scoring or NOTHING)
-
 
 KEPT_MALFORMED = 1000
 """A runtime's book keeps the newest ones of all its runs."""
@@ -129,6 +59,7 @@ class Book:
     __slots__ = (
         "_common_open",
         "_common_settled",
+        "_half_settled",
         "_lock",
         "_other_reserved",
         "_other_settled",
@@ -160,7 +91,7 @@ class Book:
         self.malformed: list[Malformed] = []
         self.frozen = False
         self._lock = threading.Lock()
-        self._common_open = self._common_settled = 0
+        self._common_open = self._common_settled = self._half_settled = 0
         self._other_reserved, self._other_settled = list(NOTHING), list(NOTHING)
         # So many leases at the common rate fit for sure; 0: to be worked out.
         self._sure = 0
@@ -176,15 +107,19 @@ class Book:
     @property
     def settled(self) -> Amounts:
         """What the budget was charged."""
+        rates, whole, half = self.rates, self._common_settled, self._half_settled
         return tuple(
-            min(MOST, self._common_settled * each + other)
-            for each, other in zip(self.rates.combined, self._other_settled, strict=True)
+            min(MOST, whole * each + half * generation + other)
+            for each, generation, other in zip(
+                rates.combined, rates.generation, self._other_settled, strict=True
+            )
         )
 
     @property
     def estimated(self) -> int:
         """How many settled leases were charged at least partly by estimate."""
-        return self.other_estimated + self._common_settled * self.rates.whole.estimated
+        rates, whole, half = self.rates, self._common_settled, self._half_settled
+        return self.other_estimated + whole * rates.whole.estimated + half * rates.half.estimated
 
     def reserve(self, candidate: int) -> Lease | None:
         """Grant a lease over the combined estimate in all dimensions at once, or None."""
@@ -256,11 +191,12 @@ class Book:
             LeaseExceeded: the lease does not cover what it has been charged by now.
         """
         self.record(lease, phase, usage)
-        spent = lease.reported
+        generation, scoring = lease.generation or NOTHING, lease.scoring or NOTHING
         for position in lease.rates.limited:  # also once the lease has moved to a book without
-            if spent[position] > lease.cap[position]:
+            spent = generation[position] + scoring[position]
+            if spent > lease.cap[position]:
                 raise LeaseExceeded(
-                    f"candidate {lease.candidate} has spent {told(position, spent[position])},"
+                    f"candidate {lease.candidate} has spent {told(position, spent)},"
                     f" its lease covers {told(position, lease.cap[position])};"
                     " ask with `await ctx.reserve(...)` before spending more"
                 )
@@ -297,20 +233,19 @@ class Book:
         del self.open[lease.number]
         self.settled_leases += 1
         rates = lease.rates
-        if (
-            lease.cap is self.rates.combined
-            and generated
-            and scored
-            and lease.generation is None
-            and lease.scoring is None
-        ):
-            # The common case: nothing was reported, so it comes to what was reserved.
+        silent = lease.generation is None and lease.scoring is None
+        if silent and generated and lease.cap is self.rates.combined:
+            # The common case: nothing was reported, so it comes to what was estimated.
             self._common_open -= 1
-            self._common_settled += 1
-            return rates.whole
+            if scored:
+                self._common_settled += 1
+                return rates.whole
+            self._half_settled += 1
+            self._sure = 0
+            return rates.half
         self._set_apart(lease)
         with self._lock:
-            outcome = _come_to(lease, generated, scored, cut)
+            outcome = come_to(lease, generated, scored, cut)
         self.reported = plus(self.reported, outcome.reported)
         self.other_estimated += outcome.estimated
         for position, cap in enumerate(lease.cap):
@@ -374,24 +309,3 @@ class Book:
         assert self.granted == self.settled_leases + self.moved + len(self.open), "4: leases lost"
         assert all(0 <= amount <= MOST for amount in (*settled, *self.reported)), f"5: {settled}"
         assert all(amount >= 0 for amount in reserved), f"5: {reserved}"
-
-
-def _come_to(lease: Lease, generated: bool, scored: bool, cut: bool) -> Settled:
-    rates, doubtful = lease.rates, lease.doubtful
-    unsure = "generating" in doubtful or (cut and not scored)
-    first, guessed = _phase(lease.generation, rates.generation, generated, unsure)
-    unsure = "scoring" in doubtful or cut
-    second, guessed_too = _phase(lease.scoring, rates.scoring, scored, unsure)
-    return Settled(plus(first, second), lease.reported, guessed or guessed_too)
-
-
-def _phase(
-    reported: Amounts | None, estimate: Amounts, ran: bool, unsure: bool
-) -> tuple[Amounts, bool]:
-    """What one phase is charged, and whether some of that is the estimate."""
-    if reported is None:
-        return (estimate, any(estimate)) if ran else (NOTHING, False)
-    if not unsure:
-        return reported, False
-    charged = most(reported, estimate)
-    return charged, charged != reported

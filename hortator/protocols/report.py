@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
 from hortator.protocols.candidate import Candidate
 from hortator.protocols.scoring import Score
 from hortator.protocols.showing import message, shown
@@ -96,8 +94,10 @@ def _output(output: object, encode: Encode | None) -> dict[str, Any]:
         return {"output": encode(output)}
     if isinstance(output, str):
         return {"output": output}
-    if isinstance(output, BaseModel):
-        return {"output": json.loads(output.model_dump_json())}
+    # Asked for by name: importing pydantic costs more than everything else here.
+    as_json = getattr(output, "model_dump_json", None)
+    if callable(as_json) and not isinstance(output, type):
+        return {"output": json.loads(str(as_json()))}
     if isinstance(output, bytes):
         try:
             return {"output": output.decode()}

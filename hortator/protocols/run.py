@@ -7,24 +7,25 @@ run's event sequence; it owns the book and every record.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import STEPS, Candidate, Status
 from hortator.protocols.copying import CONTAINERS, private_copy
-from hortator.protocols.errors import LeaseExceeded, SideEffectBlocked
+from hortator.protocols.errors import LeaseExceeded, SideEffectBlocked, nothing_but
 from hortator.protocols.events import (
     CandidateEnded,
     CandidateGenerated,
     CandidateLeased,
     CandidateScored,
     CandidateStarted,
-    Event,
     RunFinished,
 )
-from hortator.protocols.ledger import Book, Settled
+from hortator.protocols.feed import Feed
+from hortator.protocols.lease import Settled
+from hortator.protocols.ledger import Book
 from hortator.protocols.result import Snapshot
 from hortator.protocols.scoring import Score, passes
 from hortator.protocols.stopping import CUT_SHORT, StopReason
@@ -33,11 +34,8 @@ from hortator.protocols.usage import NOTHING, Usage
 _UNTOUCHED = Settled(NOTHING, NOTHING, False)
 _NO_USAGE = Usage()
 
-Deliver: TypeAlias = Callable[[Sequence[Event]], None]
-"""A subscriber: is handed events in their order, and must not raise."""
 
-
-class RunState:
+class RunState(Feed):
     """One run, as its rules see it.
 
     Invariants:
@@ -64,24 +62,23 @@ class RunState:
         self.request = private_copy(request)
         # Only containers are copied: what private_copy shares once, it shares for all.
         self._shared = type(request) not in CONTAINERS
-        self.run_id, self.seed = run_id, seed
+        super().__init__(run_id)
+        self.seed = seed
         self.began, self.deadline = began, deadline
         self.n = job.n
         self.book = Book(job.limits, job.rates)
-        self.subscribers: tuple[Deliver, ...] = ()
-        self._told: list[Event] = []
-        self._telling = False
         self.flying: dict[int, Attempt] = {}
         self.records: list[Candidate[Any] | None] = [None] * job.n
-        self.next_index = self.sequence = 0
+        self.next_index = 0
         self.stop_reason: StopReason | None = None
         self.admitting = True
-        self.stopping = self.closed = self.denied = False
+        self.stopping = self.denied = False
         self.first: int | None = None
         self.interrupt: BaseException | None = None
         self._on_stop, self._on_idle = on_stop, on_idle
         self._whole = job.rates.whole
         self._whole_usage = Usage.of(self._whole.charged)
+        self._half, self._half_usage = job.rates.half, Usage.of(job.rates.half.charged)
         self._made: tuple[Candidate[Any], ...] | None = None
 
     # -- a candidate's way through the run, in order -------------------------------------------
@@ -151,9 +148,9 @@ class RunState:
 
     def failed(self, attempt: Attempt, error: BaseException, now: float) -> None:
         """End a candidate whose callback raised."""
-        if attempt.denied or _nothing_but(error, LeaseExceeded):
+        if attempt.denied or nothing_but(error, LeaseExceeded):
             status = Status.BUDGET_EXCEEDED
-        elif _nothing_but(error, SideEffectBlocked):
+        elif nothing_but(error, SideEffectBlocked):
             status = Status.SIDE_EFFECT_BLOCKED
         elif self.stopping or self.late(attempt, now):
             # What it raises once it was told to stop is the form that its stopping took.
@@ -296,39 +293,6 @@ class RunState:
             sequence=self.sequence,
         )
 
-    def tell(self, event: Callable[..., Event], index: int, now: float, *rest: Any) -> None:
-        """Number an event and hand it to every subscriber at once.
-
-        This class is the single writer of the sequence. The events of a candidate's life are
-        numbered where they happen, in `begin`, `generated`, `scored` and `end`; whoever plays
-        candidates calls `flush` before it lets the loop go.
-        """
-        assert not self.closed, "an event after the terminal one"
-        number = self.sequence
-        self.sequence = number + 1
-        if self.subscribers:
-            self._told.append(event(number, self.run_id, index, now, *rest))
-            self.flush()
-
-    def flush(self) -> None:
-        """Hand over the events that have been numbered and not told yet."""
-        if self._telling:
-            return  # a subscriber caused these: everybody gets the ones before them first
-        self._telling = True
-        while self._told:
-            told, self._told = self._told, []
-            for deliver in self.subscribers:
-                deliver(told)
-        self._telling = False
-
-    def subscribe(self, deliver: Deliver) -> None:
-        """Have every event from now on handed to `deliver`, which must not raise."""
-        self.subscribers = (*self.subscribers, deliver)
-
-    def unsubscribe(self, deliver: Deliver) -> None:
-        """Undo `subscribe`; a no-op if it was undone before."""
-        self.subscribers = tuple(kept for kept in self.subscribers if kept is not deliver)
-
     # -- inside ----------------------------------------------------------------------------------
 
     def _deny(self, index: int, now: float) -> None:
@@ -372,6 +336,8 @@ class RunState:
                 )
         if settled is self._whole:
             usage = self._whole_usage
+        elif settled is self._half:
+            usage = self._half_usage
         else:
             usage = Usage.of(settled.charged) if settled is not _UNTOUCHED else _NO_USAGE
         effects = attempt.effects
@@ -400,10 +366,3 @@ class RunState:
             )
         if not self.flying and (self.next_index >= self.n or not self.admitting):
             self._on_idle()
-
-
-def _nothing_but(error: BaseException, kind: type[Exception]) -> bool:
-    """Whether it is such an error, or a group of nothing but such errors."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.split(kind)[1] is None  # pyright: ignore[reportUnknownMemberType]
-    return isinstance(error, kind)

@@ -132,6 +132,8 @@ class Usage:
     @classmethod
     def of(cls, amounts: Amounts) -> Usage:
         """The public form of an internal tuple of amounts."""
+        if amounts == NOTHING:
+            return _NONE
         calls, tools, sent, received, cached, reasoning, total, nano = amounts
         return cls(
             model_calls=calls,
@@ -149,6 +151,9 @@ class Usage:
         return Usage.of(plus(exact(self), exact(other)))
 
 
+_NONE = Usage()
+
+
 @attrs.frozen
 class Malformed:
     """A report that could not be true, kept apart from the sums.
@@ -164,7 +169,7 @@ class Malformed:
 
 def plus(left: Amounts, right: Amounts) -> Amounts:
     """Add two amounts; each dimension stops at `MOST`."""
-    return tuple(min(a + b, MOST) for a, b in zip(left, right, strict=True))
+    return tuple([min(a + b, MOST) for a, b in zip(left, right, strict=True)])
 
 
 def most(left: Amounts, right: Amounts) -> Amounts:
@@ -200,7 +205,7 @@ def exact(usage: Usage) -> Amounts:
         usage.cached_tokens,
         usage.reasoning_tokens,
         total,
-        nano_dollars(usage.cost),
+        nano_dollars(usage.cost) if usage.cost else 0,
     )
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks. Each is a module to run: `python -m tests.bench.best_of_n`."""

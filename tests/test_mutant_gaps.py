@@ -1,0 +1,72 @@
+"""Guarantees that no other test would miss: each of these is the killer of a planted fault.
+
+The faults are in `tests/mutants`. Under virtual time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from hortator import BestOfN, Event, open_runtime
+from hortator.protocols.candidate import Effect
+
+
+async def _by_output(request: Any, candidate: Any, ctx: Any) -> float:
+    return float(candidate.output)
+
+
+async def test_what_has_begun_is_told_while_it_goes_on(autojump_clock: MockClock) -> None:
+    told: list[str] = []
+
+    async def generate(request: Any, ctx: Any) -> int:
+        await trio.sleep(9)
+        return 1
+
+    def observe(event: Event) -> None:
+        told.append(event.kind)
+
+    job = BestOfN(generate=generate, score=_by_output, n=1)
+    async with open_runtime() as runtime:
+        handle = runtime.start(job, "q", observers=[observe])
+        await wait_all_tasks_blocked()
+        assert told == ["started", "leased"], "held back until the candidate was over"
+        await handle.result()
+    assert told == ["started", "leased", "generated", "scored", "ended", "finished"]
+
+
+async def test_an_effect_that_a_timeout_of_the_callbacks_own_cuts_is_unknown(
+    autojump_clock: MockClock,
+) -> None:
+    async def generate(request: Any, ctx: Any) -> int:
+        with trio.move_on_after(1):
+            async with ctx.effect("send", "write"):
+                await trio.sleep(9)  # it may have been sent by now, or not
+        return 1
+
+    job = BestOfN(generate=generate, score=_by_output, n=1, side_effects="allow")
+    async with open_runtime() as runtime:
+        result = await runtime.run(job, "q")
+    effects = result.candidates[0].effects
+    assert effects == (Effect("send", "write", "unknown"),), "nobody knows that it failed"
+
+
+async def test_clean_up_that_was_begun_before_the_stop_ends_with_the_work_share(
+    autojump_clock: MockClock,
+) -> None:
+    async def generate(request: Any, ctx: Any) -> int:
+        with ctx.cleanup():
+            await trio.sleep(9)
+        return 1
+
+    async with open_runtime(grace=0.25) as runtime:
+        handle = runtime.start(BestOfN(generate=generate, score=_by_output, n=1), "q")
+        await trio.sleep(1)
+        handle.cancel()
+        result = await handle.result()
+        assert runtime.detached == (), "innocent work was left behind in its own clean-up"
+    assert result.candidates[0].status == "cancelled"
+    assert result.elapsed == pytest.approx(1.2), "the work share is 80 % of the grace"
