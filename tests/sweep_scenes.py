@@ -94,12 +94,12 @@ async def _asks_for_more(ctx: Any) -> None:
 
 WAYS = (
     _answers,
-    _fails,
+    _asks_for_more,
     _overspends,
     _publishes,
     _opens_a_nursery,
     _never_yields,
-    _asks_for_more,
+    _fails,
     _answers,
 )
 

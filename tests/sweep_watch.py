@@ -74,9 +74,8 @@ class Watch(trio.abc.Instrument):
         play = self._play
         if task in self._woken:
             self._woken.discard(task)
-            place = innermost(task)
-            if place is not None and trio.current_effective_deadline() == -math.inf:
-                play.awaits.add(place)
+            if trio.current_effective_deadline() == -math.inf:
+                play.awaits |= {innermost(task)} - {None}
         if self._opened or not all(door.ready(play) for door in self._doors):
             return
         play.steps += 1

@@ -1,6 +1,6 @@
 """Guarantees that no other test would miss: each of these is the killer of a planted fault.
 
-The faults are in `tests/mutants`. Under virtual time.
+The faults are in `tests/mutants`. Under virtual time, but for processes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hortator import BestOfN, Event, open_runtime
+from hortator.actors.process import command
 from hortator.protocols.candidate import Effect
 
 
@@ -70,3 +71,32 @@ async def test_clean_up_that_was_begun_before_the_stop_ends_with_the_work_share(
         assert runtime.detached == (), "innocent work was left behind in its own clean-up"
     assert result.candidates[0].status == "cancelled"
     assert result.elapsed == pytest.approx(1.2), "the work share is 80 % of the grace"
+
+
+async def test_who_needs_some_steps_to_unwind_when_its_clean_up_is_cut_is_not_left_behind(
+    autojump_clock: MockClock,
+) -> None:
+    async def generate(request: Any, ctx: Any) -> int:
+        try:
+            with ctx.cleanup():
+                await trio.sleep(9)
+        finally:
+            for _ in range(3):  # as each nursery or further clean-up around it needs one
+                await trio.lowlevel.cancel_shielded_checkpoint()
+        return 1
+
+    job = BestOfN(generate=generate, score=_by_output, n=1, timeout=1)
+    async with open_runtime(grace=0.25) as runtime:
+        result = await runtime.run(job, "q")
+        assert runtime.detached == (), "it ends as soon as it gets the loop"
+    assert result.candidates[0].status == "timed_out"
+    assert result.elapsed == pytest.approx(1.2)
+
+
+async def test_a_command_that_ignores_sigterm_does_not_use_up_the_work_share() -> None:
+    # On the real clock, since it is a process.
+    stubborn = command(["sh", "-c", "trap '' TERM; while :; do sleep 60; done"])
+    job = BestOfN(generate=stubborn, score=_by_output, n=1, timeout=0.1)
+    async with open_runtime(grace=2.0) as runtime:
+        result = await runtime.run(job, "q")
+    assert result.elapsed < 0.1 + 1.4, "SIGKILL is due after 0.8 s, the work share ends after 1.6 s"

@@ -58,14 +58,14 @@ class Cell:
 def _default_cells() -> Iterator[Cell]:
     """One for each door, for each of some further scenes and doors, and for each set of doors."""
     # Each deadline and cap once at least; where the deadline is 0 there is no candidate to cut.
-    for number, (door, deadline) in enumerate(zip(DOORS, (60.0, 1.5, 1.0, 0.0, 1.5), strict=True)):
+    for number, (door, deadline) in enumerate(zip(DOORS, (60.0, 1.0, 1.5, 0.0, 1.0), strict=True)):
         yield Cell("mixed", door, SEEDS[number], deadline, CAPS[number % 2])
     for number, (scene, door) in enumerate(product(list(SCENES)[1:], DOORS)):
-        if scene in ("nested", "tidy") or number % 2:
-            yield Cell(scene, door, SEEDS[number % 5], (60.0, 1.0, 1.5)[number % 3], 16)
+        if scene == "nested" or number % 3 == 0:
+            yield Cell(scene, door, SEEDS[number % 5], (1.0, 60.0, 1.5)[number % 3], 16)
     for number, pair in enumerate(PAIRS):
         scene = ("nested", "mixed", "nested", "tidy")[number % 4]
-        yield Cell(scene, pair, SEEDS[number % 5], 1.5, CAPS[number % 2])
+        yield Cell(scene, pair, SEEDS[number % 5], 1.0, CAPS[number % 2])
     for number, doors in enumerate(STALLS):
         yield Cell(("mixed", "nested")[number % 2], doors, SEEDS[number], 1.0, 16)
 

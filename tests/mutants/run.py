@@ -147,7 +147,7 @@ def _play(tree: Path, mutants: Iterator[Mutant]) -> Generator[int, None, None]:
 def _judge(mutant: Mutant, run: _Pytest) -> int:
     """Say what came of it; 1 if it was not noticed."""
     match run.code:
-        case 1 if told := run.failed(mutant.killed_by):
+        case 1 | 70 if told := run.failed(mutant.killed_by):  # 70: what it left broke pytest's end
             print(f"killed {mutant.name} in {run.seconds:.1f} s: {told[0]}", flush=True)
             return 0
         case 0:
@@ -220,7 +220,7 @@ class _Pytest:
 
 def _be_pytest(tree: Path, tests: Sequence[str], printed: int) -> NoReturn:
     """Be a process that runs these tests, from here to its end."""
-    code = 70
+    code = 70  # unless pytest comes to its own end
     try:
         os.setsid()
         for number in (1, 2):

@@ -2,8 +2,7 @@
 
 The model is a dict for each lease and plain sums over a list of them; it never subtracts, never
 saturates on the way and knows no fast path. Every step compares all views of both books (the
-run's and the runtime's, where leases of detached work move to) and has `check()` assert their
-invariants.
+run's and the runtime's, where leases of detached work go) and has `check()` assert the rest.
 """
 
 from __future__ import annotations
@@ -260,7 +259,7 @@ class BookMachine(RuleBasedStateMachine):
     def _charge(self, held: Held, phase: Part, usage: Usage) -> None:
         book, _ = self.book_of(held)
         limited = self.limits  # a lease that moved is a cap in the same dimensions
-        spent = shown(self.spent(held))
+        spent = added([shown(added(reports)) for reports in held.reports.values()])
         exceeded = any(spent[name] > held.cap[name] for name in limited)
         try:
             book.charge(held.lease, phase, usage)
@@ -343,14 +342,6 @@ class BookMachine(RuleBasedStateMachine):
         account.malformed += run.malformed
         self.reached.add("frozen")
 
-    @precondition(lambda self: self.frozen is None)
-    @rule()
-    def look(self) -> None:
-        """Looking changes nothing; and some rule is always allowed."""
-        before = self.book.report()
-        self.book.check()
-        assert self.book.report() == before
-
     @precondition(lambda self: self.frozen is not None)
     @rule()
     def reserve_when_frozen(self) -> None:
@@ -385,12 +376,13 @@ class BookMachine(RuleBasedStateMachine):
             assert self.book.report() == self.frozen
 
 
+@pytest.mark.slow
 def test_the_book_keeps_to_the_model() -> None:
     BookMachine.reached.clear()
     run_state_machine_as_test(
         BookMachine,
         settings=settings(
-            max_examples=300,
+            max_examples=200,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],
