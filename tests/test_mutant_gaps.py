@@ -5,6 +5,7 @@ The faults are in `tests/mutants`. Under virtual time, but for processes.
 
 from __future__ import annotations
 
+import contextvars
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from hortator import BestOfN, Event, open_runtime
 from hortator.actors.process import command
+from hortator.actors.threads import ThreadCall, Threads
 from hortator.protocols.candidate import Effect
 
 
@@ -100,3 +102,27 @@ async def test_a_command_that_ignores_sigterm_does_not_use_up_the_work_share() -
     async with open_runtime(grace=2.0) as runtime:
         result = await runtime.run(job, "q")
     assert result.elapsed < 0.1 + 1.4, "SIGKILL is due after 0.8 s, the work share ends after 1.6 s"
+
+
+async def test_a_thread_that_ends_as_it_is_given_up_still_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between its end and the waking of who waits for it a run may give up on it."""
+    late: list[Any] = []
+    threads = Threads(1)
+    call = ThreadCall(threads, "a call", late.append)
+
+    def sync_work() -> str:
+        return "in time"
+
+    release = call.release_on_behalf_of
+
+    def released_and_given_up(borrower: object) -> None:
+        release(borrower)
+        call.abandon()
+
+    monkeypatch.setattr(call, "release_on_behalf_of", released_and_given_up)
+    value = await call.run(sync_work, (), contextvars.copy_context(), lambda: True)
+    assert value == "in time", "the value of a thread that had ended was thrown away"
+    assert not threads.abandoned, "a thread that has ended is counted as held for ever"
+    assert not late, "it reported to two"

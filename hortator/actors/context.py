@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -68,8 +69,10 @@ class Context:
     @property
     def deadline(self) -> float | None:
         """Seconds on Trio's clock, None without a deadline."""
-        latest = min(self._state.deadline, self._attempt.limit or float("inf"))
-        return None if latest == float("inf") else latest
+        latest, limit = self._state.deadline, self._attempt.limit
+        if limit is not None:
+            latest = min(latest, limit)
+        return None if latest == math.inf else latest
 
     @property
     def stopping(self) -> bool:

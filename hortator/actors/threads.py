@@ -49,10 +49,12 @@ class ThreadCall:
         self._scope = trio.CancelScope(shield=True)
         self._ident: int | None = None
         self._value: Any = None
-        self.given_up = False
+        self.given_up = self._ended = False
 
     def abandon(self) -> None:
         """Stop waiting for the thread; called by the run when the work share is over."""
+        if self._ended:
+            return  # in this very pass: who waits for it is about to get its value
         self.given_up = True
         self._threads.abandoned[self] = self._name
         self._scope.cancel("its run gave up on this thread")
@@ -118,6 +120,7 @@ class ThreadCall:
 
     def release_on_behalf_of(self, borrower: object) -> None:
         """The thread has really ended: Trio says so on the loop, abandoned or not."""
+        self._ended = True
         self._threads.limiter.release_on_behalf_of(self)
         if self.given_up:
             self._threads.abandoned.pop(self, None)
