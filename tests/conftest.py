@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 import time
@@ -53,6 +54,10 @@ SEEN = pytest.StashKey[Seen]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SEEN] = Seen()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background by a shell. The children of the tests would inherit that, and
+        # Ctrl-C is what some of them are about.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
