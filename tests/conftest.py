@@ -58,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # Started in the background by a shell. The children of the tests would inherit that, and
         # Ctrl-C is what some of them are about.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise, after nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(trylast=True)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 ULPS = 1e-9
 """What sums of virtual seconds may be off by. Nothing is allowed where no time may pass at all."""
 
+PATIENT = 100.0
+"""Nobody runs into a timeout of so many virtual seconds, unless a door moves it."""
+
 
 def alive() -> set[trio.lowlevel.Task]:
     """Every live task, from the root of all tasks down."""
@@ -74,25 +77,38 @@ def faults_afterwards(scene: Scene, play: Play, doors: Sequence[Door]) -> Iterat
         yield from _faults_of_run(scene, play, run, stalled=stalled)
     hurry = scene.caller_deadline
     opened = {door.name for door in doors} if play.opened_at is not None else set()
-    if play.caller.cancelled_caught and hurry > 0 and not opened & {"caller", "runtime", "stall"}:
+    if play.caller.cancelled_caught and hurry > 0 and opened <= {"handle", "candidate", "deadline"}:
         yield f"the caller's deadline, {hurry}, passed before the run was back"
+    if not opened & {"deadline", "stall"}:
+        yield from _faults_of_own_timeouts(scene, play)
     if play.opened_at is None:
         return
     stops = {door.name for door in doors if door.stops}
     if stops:
-        back_at = play.left_at if "runtime" in stops else play.back_at
+        from_outside = stops & {"runtime", "runtime behind a shield"}
+        back_at = play.left_at if from_outside else play.back_at
         assert back_at is not None
         took = back_at - play.opened_at
         if took > scene.bound + (ULPS if scene.bound else 0):
             yield f"{took} virtual seconds went by after the stop; at most {scene.bound} may"
     if "caller" in stops and play.result is not None and play.result.stop_reason == "cancelled":
         yield "the caller was cancelled, and got the result of what it had cancelled"
+    if "runtime behind a shield" in stops and play.result is None:
+        yield "the caller was shielded, and got no result"
     if play.hit is not None:
-        yield from _faults_of_hit(scene, play)
+        yield from _faults_of_hit(scene, play, alone=not stops)
 
 
-def _faults_of_hit(scene: Scene, play: Play) -> Iterator[str]:
-    """The candidate that was cut alone ended at once, by its timeout."""
+def _faults_of_own_timeouts(scene: Scene, play: Play) -> Iterator[str]:
+    """Nobody outlives the own timeout of a candidate, whatever it waits for."""
+    timeout = scene.job.candidate_timeout
+    for record in play.runs[0].state.candidates() if play.runs and timeout is not None else ():
+        if record.elapsed > timeout + scene.bound + ULPS:
+            yield f"candidate {record.index} took {record.elapsed}, its own timeout is {timeout}"
+
+
+def _faults_of_hit(scene: Scene, play: Play, *, alone: bool) -> Iterator[str]:
+    """The candidate that was cut alone ended at once, by its timeout, and no other one with it."""
     assert play.hit is not None
     assert play.opened_at is not None
     run, index = play.hit
@@ -107,6 +123,17 @@ def _faults_of_hit(scene: Scene, play: Play) -> Iterator[str]:
         stopped and record.status is Status.CANCELLED
     ):
         yield f"candidate {index} was cut by its own timeout, and is {record.status}"
+    own_timeout = scene.job.candidate_timeout
+    if (
+        alone
+        and run.state.stop_reason is None
+        and own_timeout is not None
+        and own_timeout > PATIENT
+    ):
+        cut = {Status.TIMED_OUT, Status.CANCELLED}
+        others = [c for c in run.state.candidates() if c.index != index and c.status in cut]
+        if others:
+            yield f"candidate {index} was cut alone, and so were {others}"
 
 
 def _faults_of_run(scene: Scene, play: Play, run: Run, *, stalled: bool) -> Iterator[str]:

@@ -105,7 +105,7 @@ WAYS = (
 
 
 def settled(play: Play, timeout: float, cap: int | None) -> Scene:
-    """A rule ends the run; candidates wait to be scored; the runtime's observer awaits."""
+    """A rule ends the run; some wait to be scored until their own time is over."""
 
     async def generate(request: Any, ctx: Any) -> Any:
         await trio.sleep(0.125 * (ctx.index % 3))
@@ -122,9 +122,9 @@ def settled(play: Play, timeout: float, cap: int | None) -> Scene:
             n=6,
             max_concurrency=2,
             timeout=timeout,
-            candidate_timeout=0.75,
+            candidate_timeout=0.4375,
             budget=Budget(model_calls=cap),
-            stop=target(4),
+            stop=target(3),
         ),
         observers=(play.listener("a sync observer"),),
         runtime_observers=(play.async_listener("an async observer of the runtime"),),

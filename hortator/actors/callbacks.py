@@ -25,10 +25,6 @@ from typing import Any, Protocol
 import trio
 
 from hortator.protocols.errors import StrayCancelled
-from hortator.protocols.signatures import is_async
-
-__all__ = ["Failed", "Interrupt", "Stepped", "call_each", "call_now", "call_user", "is_async"]
-
 
 _COROUTINE: object = types.CoroutineType
 
@@ -114,7 +110,7 @@ def call_user(
 def call_now(
     function: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context
 ) -> Any:
-    """Call a sync callback on the loop, or in a worker thread, by the same rules.
+    """Call a sync callback in a worker thread, by the same rules.
 
     Returns:
         Its value, or `Failed`, or `Interrupt`; it never raises.

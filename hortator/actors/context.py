@@ -13,7 +13,7 @@ import trio
 from hortator.protocols.attempt import Attempt, Declared
 from hortator.protocols.copying import private_copy
 from hortator.protocols.deadlines import WORK_SHARE, Grace
-from hortator.protocols.errors import RunEnded, RunStopping, SideEffectBlocked
+from hortator.protocols.errors import InvalidJob, RunEnded, RunStopping, SideEffectBlocked
 from hortator.protocols.events import CandidatePublished, EffectChanged, Emitted
 from hortator.protocols.interfaces import Remaining
 from hortator.protocols.run import RunState
@@ -96,6 +96,7 @@ class Context:
         now = self._around.clock.current_time()
         return Remaining(seconds=None if deadline is None else max(0.0, deadline - now), **left)
 
+    @trio.lowlevel.enable_ki_protection
     def charge(self, usage: Usage) -> None:
         """Record what was spent, then check it against the lease."""
         attempt = self._attempt
@@ -118,12 +119,14 @@ class Context:
         attempt.denied = attempt.denied or not granted
         return granted
 
+    @trio.lowlevel.enable_ki_protection
     def publish(self, output: Any, score: Any = None) -> None:
         """Offer an output before the end; the last one that had a score stands if we are cut."""
         read = None if score is None else read_score(score)
         # A list that is revised after it was published must not change what was published.
         self._on_loop(self._publish, private_copy(output), read)
 
+    @trio.lowlevel.enable_ki_protection
     def emit(self, kind: str, **data: Any) -> None:
         """Tell observers something of your own."""
         self._on_loop(self._tell, Emitted, kind, data)
@@ -158,7 +161,7 @@ class Context:
     ) -> AbstractAsyncContextManager[None]:
         """Declare a side effect; perform it inside `async with`."""
         if kind not in ("read", "write"):
-            raise ValueError(f"effect({name!r}, {kind!r}): kind is 'read' or 'write'")
+            raise InvalidJob(f"effect({name!r}, {kind!r}): kind is 'read' or 'write'")
         declared = Declared(name, kind)
         attempt = self._attempt
         if attempt.effects is None:
@@ -186,6 +189,7 @@ class Context:
             raise
         self._change(declared, "done")
 
+    @trio.lowlevel.enable_ki_protection
     def _change(self, declared: Declared, state: Literal["unknown", "done", "failed"]) -> None:
         if not self._attempt.ended:  # a record that is made does not change any more
             declared.state = state

@@ -16,13 +16,14 @@ from typing import Any, Protocol
 import attrs
 import trio
 
-from hortator.actors.callbacks import Interrupt, call_user
+from hortator.actors.callbacks import Failed, Interrupt, call_user
 from hortator.actors.mailbox import open_mailbox, waiting
-from hortator.actors.observer import AsyncObserver
+from hortator.actors.observer import Subscription
 from hortator.actors.threads import GIVEN_UP, ThreadCall, Threads
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Status
 from hortator.protocols.deadlines import Grace, grace_from
+from hortator.protocols.errors import RunStopping
 from hortator.protocols.run import RunState
 from hortator.protocols.signatures import is_async
 
@@ -88,12 +89,16 @@ class Services(Protocol):
         """Take over work that a run gives up on."""
         ...
 
-    def detach_observer(self, crew: Crew, observer: AsyncObserver, now: float) -> None:
+    def detach_observer(self, crew: Crew, subscription: Subscription, now: float) -> None:
         """Take over an observer whose call does not end."""
         ...
 
     def ended_late(self, attempt: Attempt, value: Any) -> None:
         """Detached work has ended, with this value or failure."""
+        ...
+
+    def raised(self, failure: BaseException) -> None:
+        """Somebody was told of it."""
         ...
 
     def tell_late(
@@ -115,6 +120,7 @@ class Crew:
         unscored: candidates that wait in the scorer's mailbox.
         grace: set once, when the run is told to stop or all its work has ended.
         cleanups: clean-up under way, which the stop limits.
+        children: runs that its candidates have started and that have no result yet.
         field_open: whether the nursery of the seats has not been closed yet.
         refused: uses of a context after its candidate's end.
         unheard: events that a receiver of `handle.events()` was too slow for.
@@ -140,6 +146,7 @@ class Crew:
         self._field: trio.Nursery | None = None
         self.field_open = True
         self.cleanups: set[trio.CancelScope] = set()
+        self.children: set[Crew] = set()
         self.free_slots = self.scoring = self.unscored = self.lost_slots = 0
         self.refused = self.unheard = 0
         self.why = ""
@@ -250,6 +257,8 @@ class Crew:
                 self.unscored -= 1
                 if not message.attempt.ended:
                     state.cut(message.attempt, now)
+        for child in tuple(self.children):  # one started in a thread has no scope of ours around
+            child.state.stop("cancelled", now)
         self.wake()
 
     def begin_grace(self, begins: float) -> None:
@@ -340,6 +349,10 @@ class Crew:
         finally:
             seat.thread = None
         if inspect.isawaitable(value) and not attempt.ended:
+            if attempt.ctx.stopping:  # a coroutine begins at its first await, and that is now
+                if inspect.iscoroutine(value):
+                    value.close()
+                return Failed(RunStopping("told to stop before its first line"))
             value = await call_user(lambda: value, (), attempt.space, attempt)
         return value
 

@@ -10,7 +10,7 @@ from typing import Any, Generic
 import trio
 
 from hortator.actors.runner import Run
-from hortator.protocols.candidate import Candidate
+from hortator.protocols.candidate import Candidate, Status
 from hortator.protocols.events import CandidateEnded, Event
 from hortator.protocols.interfaces import Out
 from hortator.protocols.result import RunResult, Snapshot
@@ -51,13 +51,14 @@ class RunHandle(Generic[Out]):
             KeyboardInterrupt, SystemExit: came out of a callback.
         """
         await self._run.finished.wait()
-        error = self._run.error()
-        if error is not None:
-            self._run.raised = True
-            raise error
+        failure = self._run.failure
+        if failure is not None:
+            self._run.services.raised(failure)
+            raise failure
         assert self._run.result is not None
         return self._run.result
 
+    @trio.lowlevel.enable_ki_protection
     def cancel(self, reason: str = "") -> None:
         """Stop the run now: what is in flight is cancelled, the best so far is selected.
 
@@ -66,14 +67,17 @@ class RunHandle(Generic[Out]):
         Args:
             reason: for the logs of what is cancelled.
         """
-        self._run.why = reason
+        if not self._run.state.stopping:
+            self._run.why = reason
         self._run.state.stop("cancelled", self._run.clock.current_time())
 
+    @trio.lowlevel.enable_ki_protection
     def stop_after_current(self) -> None:
         """Start no more candidates, and end when those in flight have ended."""
         self._run.state.stop("stopped", self._run.clock.current_time(), in_flight=False)
         self._run.wake()
 
+    @trio.lowlevel.enable_ki_protection
     def snapshot(self) -> Snapshot:
         """The run as it is at this moment."""
         return self._run.state.snapshot(self._run.clock.current_time())
@@ -89,7 +93,10 @@ class RunHandle(Generic[Out]):
         return self._subscribed(buffer, lambda event: event, snapshot=True)
 
     def candidates(self) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[Candidate[Out]]]:
-        """Receive the record of each candidate as it ends; those that have ended come first."""
+        """Receive the record of each candidate as it ends; those that have ended come first.
+
+        Candidates that never started are in the result only.
+        """
         records = self._run.state.records
 
         def ended(event: Event) -> Candidate[Any] | None:
@@ -101,6 +108,7 @@ class RunHandle(Generic[Out]):
         """The handle itself."""
         return self
 
+    @trio.lowlevel.enable_ki_protection
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -142,7 +150,8 @@ class RunHandle(Generic[Out]):
             room += 1
         elif not snapshot:
             for record in state.candidates():
-                send.send_nowait(record)
+                if record.status is not Status.SKIPPED or record.started is not None:
+                    send.send_nowait(record)
         if state.closed:
             send.close()
         else:

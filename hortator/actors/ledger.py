@@ -51,12 +51,13 @@ async def ledger(
     """
     with mailbox, shield:
         async for message in mailbox:
-            _settle(message, settled)
+            settle_late(message, settled)
             for another in waiting(mailbox):
-                _settle(another, settled)
+                settle_late(another, settled)
 
 
-def _settle(message: SettleLate, settled: Callable[[Attempt, Settled, Any], None]) -> None:
+def settle_late(message: SettleLate, settled: Callable[[Attempt, Settled, Any], None]) -> None:
+    """Settle one piece of late work, and tell what it came to."""
     attempt = message.attempt
     outcome = attempt.book.settle(
         attempt.lease, generated=attempt.generator_ran, scored=attempt.scorer_ran, cut=True

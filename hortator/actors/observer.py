@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
@@ -35,6 +36,7 @@ class Subscription:
 
     Attributes:
         pending: events that it has not been called with yet.
+        observer: whom they are told.
         deliver: hands over some events; never waits.
         closed: the run is over; whatever is still pending is dropped.
         cut: its call was cut, or it never got to the terminal event.
@@ -42,7 +44,7 @@ class Subscription:
     """
 
     def __init__(self, observer: AsyncObserver | SyncObserver, settled: Callable[[], None]) -> None:
-        self._observer = observer
+        self.observer = observer
         self._settled = settled
         self.deliver = functools.partial(observer.take, self)
         self.pending = self.delivered = self.dropped = 0
@@ -53,7 +55,7 @@ class Subscription:
     @property
     def calling(self) -> bool:
         """Whether the observer is in a call for this run."""
-        return self._observer.calling is self
+        return self.observer.calling is self
 
     def failed(self, failure: Failed) -> None:
         """Count a call that raised."""
@@ -74,7 +76,7 @@ class Subscription:
         if self.pending:
             self.cut = True
             self.dropped += self.pending
-            self._observer.cut(self)
+            self.observer.cut(self)
 
 
 class SyncObserver:
@@ -132,7 +134,7 @@ class AsyncObserver:
         shield: its calls go on while the runtime's scope is cancelled, until this limit, which
             is set when the run (or the runtime) that it belongs to is told to end.
         coroutine: the call under way, to tell where it is stuck.
-        on_end: called when the task ends.
+        on_call_over: called when a call ends that its run has given up on.
     """
 
     def __init__(self, callback: Observer, context: contextvars.Context) -> None:
@@ -146,7 +148,7 @@ class AsyncObserver:
         self.steps = 0
         self.suspended = False
         self.coroutine: Any = None
-        self.on_end: Callable[[Any], None] = lambda _: None
+        self.on_call_over: Callable[[], None] | None = None
 
     def take(self, subscription: Subscription, events: Sequence[Event]) -> None:
         """Leave events in the mailbox, but those above the limit of their class."""
@@ -184,7 +186,6 @@ class AsyncObserver:
                         await self._call(delivery)
         finally:
             self.finished = True
-            self.on_end(None)
 
     async def _call(self, delivery: Delivery) -> None:
         subscription = delivery.subscription
@@ -196,6 +197,9 @@ class AsyncObserver:
             else:
                 subscription.delivered += 1
         self.calling = self._call_scope = self.coroutine = None
+        if self.on_call_over is not None:
+            self.on_call_over()
+            self.on_call_over = None
         subscription.done()
 
 
@@ -219,8 +223,8 @@ def check_observers(observers: object) -> None:
 def in_thread(observer: Callable[[Event], None]) -> Observer:
     """Have a slow sync observer called in a worker thread instead of on the loop.
 
-    Its calls still never overlap. A call that is cut at the end of a run's grace goes on alone
-    in its thread, unheard.
+    A call that is cut at the end of a run's grace goes on alone in its thread, unheard; the next
+    call, of a later run, waits for it, so that calls never overlap.
 
     >>> def slow(event): ...
     >>> job_observers = (in_thread(slow),)
@@ -229,7 +233,13 @@ def in_thread(observer: Callable[[Event], None]) -> Observer:
     if is_async(observer):
         raise InvalidJob("in_thread() takes a sync observer; pass an async one as it is")
 
+    one_at_a_time = threading.Lock()
+
+    def call(event: Event) -> None:
+        with one_at_a_time:
+            observer(event)
+
     async def observe_in_thread(event: Event) -> None:
-        await trio.to_thread.run_sync(observer, event, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(call, event, abandon_on_cancel=True)
 
     return observe_in_thread

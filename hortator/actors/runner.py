@@ -53,8 +53,9 @@ class Run(Crew):
         own_observers: async observers that live as long as the run.
         strict: whether an observer's failure fails the run.
         finished: set when there is a result or an error.
-        result: the result; set also when there is an error to raise.
-        raised: whether somebody got that error.
+        parent: the run whose candidate started this one.
+        result: the result; set also when there is a failure to raise.
+        failure: what `run()` and `result()` raise instead of returning the result.
     """
 
     def prepare(
@@ -69,8 +70,9 @@ class Run(Crew):
         self.subscriptions, self.own_observers = list(subscriptions), own_observers
         self.strict, self.outer = strict, outer
         self.finished = trio.Event()
-        self.raised = False
         self.result: RunResult[Any] | None = None
+        self.failure: BaseException | None = None
+        self.parent: Run | None = None
         for subscription in subscriptions:
             subscription.on_failure = self._observer_failed
             self.state.subscribe(subscription.deliver)
@@ -86,16 +88,6 @@ class Run(Crew):
         for _ in waiting(self.runner_mailbox):
             pass
         self.state.flush()
-
-    def error(self) -> BaseException | None:
-        """What `run()` and `result()` raise instead of returning the result."""
-        if self.state.interrupt is not None:
-            return self.state.interrupt
-        failures = [failure for s in self.subscriptions for failure in s.failures]
-        if not self.strict or not failures:
-            return None
-        assert self.result is not None
-        return ObserverFailed(self.result, failures)
 
     def _observer_failed(self, error: BaseException) -> None:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -122,6 +114,7 @@ async def runner(run: Run) -> None:
         run.crashed(bug)
     await _dismiss(run)
     run.result = _result(run, selected, by)
+    run.failure = _failure(run)
     run.finished.set()
 
 
@@ -259,9 +252,16 @@ async def _dismiss(run: Run) -> None:
             or not all(observer.finished for observer in run.own_observers)
         )
     )
-    for observer in run.own_observers:
-        if not observer.finished:
-            run.services.detach_observer(run, observer, trio.current_time())
+    for subscription in run.subscriptions:
+        if subscription.calling:
+            run.services.detach_observer(run, subscription, trio.current_time())
+
+
+def _failure(run: Run) -> BaseException | None:
+    if run.state.interrupt is not None:
+        return run.state.interrupt
+    failures = [failure for s in run.subscriptions for failure in s.failures]
+    return ObserverFailed(run.result, failures) if run.strict and failures else None
 
 
 def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import trio
 
 from hortator.actors.candidate import candidate, play
-from hortator.actors.crew import Crew
 from hortator.actors.handle import RunHandle
 from hortator.actors.observer import AsyncObserver, Observer, Subscription, check_observers
 from hortator.actors.runner import Run
@@ -32,7 +31,7 @@ from hortator.protocols.usage import UsageReport
 _ambient: contextvars.ContextVar[Runtime | None] = contextvars.ContextVar(
     "hortator runtime", default=None
 )
-_parent: contextvars.ContextVar[Crew | None] = contextvars.ContextVar("hortator run", default=None)
+_parent: contextvars.ContextVar[Run | None] = contextvars.ContextVar("hortator run", default=None)
 _run_numbers = itertools.count(1)
 
 
@@ -85,6 +84,7 @@ class Runtime:
         ) as handle:
             return await handle.result()
 
+    @trio.lowlevel.enable_ki_protection
     def start(
         self,
         job: BestOfN[Req, Out],
@@ -103,12 +103,14 @@ class Runtime:
             InvalidJob, DoesNotFit: before anything starts.
             RuntimeClosed: the runtime is being left.
         """
-        if self._workplace.closing:
+        parent = _parent.get()
+        if parent is not None and parent.finished.is_set():
+            parent = None  # this is a task that a candidate has left behind in a nursery of yours
+        if self._workplace.closing and parent is None:
             raise RuntimeClosed("this runtime is being left: start runs inside its `async with`")
         _check(job, seed, on_observer_error)
         check_observers(observers)
         now = trio.current_time()
-        parent = _parent.get()
         most = math.inf if job.grace is None else job.grace
 
         def half_of_parent(at: float) -> float:
@@ -120,7 +122,10 @@ class Runtime:
             return max(0.0, parent.grace.work_until - at) / 2
 
         grace = min(self._grace, most, half_of_parent(now))
-        span = window(now, job.timeout, trio.current_effective_deadline(), grace)
+        outer = trio.current_effective_deadline()
+        if parent is not None:
+            outer = min(outer, parent.state.deadline)  # for who comes through a thread
+        span = window(now, job.timeout, outer, grace)
 
         def room(at: float) -> float:
             """The most that a grace which begins at `at` may be."""
@@ -130,6 +135,9 @@ class Runtime:
         seated = play if job.candidate_timeout is None else candidate
         run = Run(self._workplace, context, seated, scorer, self._grace, room)
         context.run(_parent.set, run)
+        run.parent = parent
+        if parent is not None:
+            parent.children.add(run)
         run.adopt(
             RunState(
                 job,
@@ -153,6 +161,11 @@ class Runtime:
         return RunHandle(run)
 
     @property
+    def is_open(self) -> bool:
+        """Whether runs can be started: it has not been left, nor is being left."""
+        return not self._workplace.closing
+
+    @property
     def detached(self) -> Sequence[Detached]:
         """Work that outlived its run, ended or not; `reap()` forgets what has ended."""
         return tuple(work.record() for work in self._workplace.work.values())
@@ -162,6 +175,7 @@ class Runtime:
         """What all runs that have ended cost, and what detached work still holds."""
         return self._workplace.book.report()
 
+    @trio.lowlevel.enable_ki_protection
     def reap(self) -> Sequence[Detached]:
         """Take the detached work that has ended out of `detached`, and return it."""
         work = self._workplace.work
@@ -197,7 +211,8 @@ def open_runtime(
     cancellation stops them first. Then it waits for detached *tasks*, without limit, since Trio
     can't leave a task behind: a WARNING under the logger "hortator" names them after the grace
     and at doubling intervals. Detached *threads* are waited for no longer than `exit_grace`. The
-    block's exception leaves as itself, not in a group.
+    block's exception leaves as itself, not in a group; only a KeyboardInterrupt or SystemExit that
+    came out of a callback, or a Ctrl-C while leaving, goes before it.
 
     Args:
         grace: seconds that a run may take past its stop, if its job allows so much: 80 % for
@@ -234,6 +249,7 @@ class _OpenRuntime:
         self._workplace: Workplace
         self._outside: Runtime | None = None
 
+    @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Runtime:
         nursery = await self._manager.__aenter__()
         self._workplace = Workplace(
@@ -245,6 +261,7 @@ class _OpenRuntime:
         _ambient.set(runtime)
         return runtime
 
+    @trio.lowlevel.enable_ki_protection
     async def _leave(
         self,
         kind: type[BaseException] | None,
@@ -266,11 +283,11 @@ class _OpenRuntime:
         # Every task has ended. The body's exception is not handed to the nursery, which would
         # put it into a group: returning None lets it go on as itself.
         await self._manager.__aexit__(None, None, None)
-        interrupt = interrupt or self._workplace.unheard()
-        if interrupt is not None and error is None:
+        interrupt = interrupt or self._workplace.unraised()
+        if interrupt is not None and interrupt is not error:
             raise interrupt
 
-    __aexit__ = _leave
+    __aexit__ = _leave  # by this name its waits are seen for what they are: not clean-up alone
 
 
 async def best_of_n(job: BestOfN[Req, Out], request: Req, **as_run: Any) -> RunResult[Out]:
@@ -294,7 +311,7 @@ async def best_of_n(job: BestOfN[Req, Out], request: Req, **as_run: Any) -> RunR
     ...     return (await best_of_n(job, "question")).output
     """
     runtime = _ambient.get()
-    if runtime is not None:
+    if runtime is not None and (runtime.is_open or _parent.get() is not None):
         return await runtime.run(job, request, **as_run)
     async with open_runtime() as own:
         return await own.run(job, request, **as_run)

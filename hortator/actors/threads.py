@@ -30,11 +30,27 @@ class Threads:
     Attributes:
         limiter: at most so many at once.
         abandoned: calls that their run gave up on and that have not ended.
+        queued: scopes of calls that wait for a thread.
     """
 
     def __init__(self, total: int) -> None:
         self.limiter = trio.CapacityLimiter(total)
         self.abandoned: dict[ThreadCall, str] = {}
+        self.queued: set[trio.CancelScope] = set()
+
+    def none_left(self) -> bool:
+        """Whether every thread is held by detached work."""
+        return len(self.abandoned) >= self.limiter.total_tokens
+
+    def refusal(self) -> Failed:
+        """What a call comes to that can't get a thread."""
+        held = ", ".join(sorted(self.abandoned.values()))
+        return Failed(
+            NoThreadLeft(
+                f"all {self.limiter.total_tokens} worker threads are held by detached work"
+                f" ({held}); use a process for work that can hang, or open_runtime(threads=...)"
+            )
+        )
 
 
 class ThreadCall:
@@ -58,6 +74,9 @@ class ThreadCall:
         self.given_up = True
         self._threads.abandoned[self] = self._name
         self._scope.cancel("its run gave up on this thread")
+        if self._threads.none_left():
+            for queue in self._threads.queued:
+                queue.cancel("no thread is left")
 
     def frame(self) -> FrameType | None:
         """Where the thread is at this moment, if it is running."""
@@ -86,17 +105,17 @@ class ThreadCall:
         Raises:
             trio.Cancelled: cancelled while it waited for a token; it never starts.
         """
-        limiter = self._threads.limiter
-        if len(self._threads.abandoned) >= limiter.total_tokens:
-            held = ", ".join(sorted(self._threads.abandoned.values()))
-            return Failed(
-                NoThreadLeft(
-                    f"all {limiter.total_tokens} worker threads are held by detached work"
-                    f" ({held}); use a process for work that can hang, or"
-                    " open_runtime(threads=...)"
-                )
-            )
-        await limiter.acquire_on_behalf_of(self)
+        threads = self._threads
+        if threads.none_left():
+            return threads.refusal()
+        with trio.CancelScope() as queue:
+            threads.queued.add(queue)
+            try:
+                await threads.limiter.acquire_on_behalf_of(self)
+            finally:
+                threads.queued.discard(queue)
+        if queue.cancelled_caught:
+            return threads.refusal()
 
         def in_thread() -> None:
             if not may_start():
@@ -107,12 +126,15 @@ class ThreadCall:
             self._ident = None
 
         with self._scope:
-            await trio.to_thread.run_sync(
-                in_thread,
-                abandon_on_cancel=True,
-                limiter=self,  # type: ignore[arg-type]  # trio takes "anything compatible"
-                thread_name=f"hortator {self._name}",
-            )
+            try:
+                await trio.to_thread.run_sync(
+                    in_thread,
+                    abandon_on_cancel=True,
+                    limiter=self,  # type: ignore[arg-type]  # trio takes "anything compatible"
+                    thread_name=f"hortator {self._name}",
+                )
+            except RuntimeError as error:  # the system has no thread to give
+                return Failed(error)
         return GIVEN_UP if self.given_up else self._value
 
     async def acquire_on_behalf_of(self, borrower: object) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextvars
 import inspect
 import logging
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ import trio
 
 from hortator.actors.crew import Crew, Seat
 from hortator.actors.detached import DetachedWork, phase_of
-from hortator.actors.ledger import SettleLate, ledger
+from hortator.actors.ledger import SettleLate, ledger, settle_late
 from hortator.actors.mailbox import open_mailbox
 from hortator.actors.observer import AsyncObserver, Observer, Subscription, SyncObserver, observe
 from hortator.actors.runner import Run, runner
@@ -51,7 +50,7 @@ class Workplace:
         self.threads = Threads(threads)
         self.book = Book()
         self.runs: set[Run] = set()
-        self.work: dict[Attempt | AsyncObserver, DetachedWork] = {}
+        self.work: dict[Attempt | Subscription, DetachedWork] = {}
         self.observers: list[SyncObserver | AsyncObserver] = []
         self.closing = False
         self._nursery, self._grace, self._exit_grace = nursery, grace, exit_grace
@@ -59,7 +58,7 @@ class Workplace:
         self._tasks = 0
         self._sentinel: trio.lowlevel.Task | None = None
         self._dismissed = False
-        self._interrupted: list[Run] = []
+        self._unraised: list[BaseException] = []
         self._shield = trio.CancelScope(shield=True)
         self._ledger, mailbox = open_mailbox(SettleLate)
         self._late_feeds: list[Subscription] = []
@@ -88,6 +87,13 @@ class Workplace:
         context = contextvars.copy_context()
         self.observers = [self.open_observer(each, context.copy()) for each in observers]
         self._late_feeds = [Subscription(each, self.tell_changed) for each in self.observers]
+        for feed in self._late_feeds:
+            feed.on_failure = self._late_observer_failed
+
+    def _late_observer_failed(self, error: BaseException) -> None:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            self._unraised.append(error)  # it belongs to no run, so all of them are stopped
+            self.stop_runs()
 
     def begin(self, run: Run) -> None:
         """Have a run played."""
@@ -102,33 +108,42 @@ class Workplace:
         )
         crew.state.detach(attempt, now, self.book)
 
-    def detach_observer(self, crew: Crew, observer: AsyncObserver, now: float) -> None:
+    def detach_observer(self, crew: Crew, subscription: Subscription, now: float) -> None:
         """Take over an observer whose call does not end."""
-        self.work[observer] = work = DetachedWork(
+        observer = subscription.observer
+        assert isinstance(observer, AsyncObserver)
+        self.work[subscription] = work = DetachedWork(
             crew.state.run_id, None, "observing", now, None, observer.coroutine
         )
-
-        def ended(value: Any) -> None:
-            work.end(value, None)
-
-        observer.on_end = ended
+        observer.on_call_over = lambda: work.end(None, None)
 
     def tell_late(
         self, crew: Crew, attempt: Attempt, event: Callable[..., Any], rest: tuple[Any, ...]
     ) -> None:
         """Tell the runtime's observers of what detached work does: no run listens to it."""
+        self._tell_late(crew.state.run_id, attempt.index, event, *rest)
+
+    def _tell_late(self, run_id: str, index: int, event: Callable[..., Any], *rest: Any) -> None:
         number = self._late_events
         self._late_events = number + 1
         now = trio.current_time()
         for feed in self._late_feeds:
-            feed.deliver([event(number, crew.state.run_id, attempt.index, now, *rest)])
+            feed.deliver([event(number, run_id, index, now, *rest)])
 
     def ended_late(self, attempt: Attempt, value: Any) -> None:
         """Detached work has ended: have its lease settled."""
         attempt.over = True
         if inspect.iscoroutine(value):
             value.close()  # a sync callback made it, and nobody will await it any more
-        self._ledger.send_nowait(SettleLate(attempt, value))
+        message = SettleLate(attempt, value)
+        try:
+            self._ledger.send_nowait(message)
+        except trio.ClosedResourceError:  # a thread that ends after the runtime was left
+            settle_late(message, self._settled_late)
+
+    def raised(self, failure: BaseException) -> None:
+        """Somebody was told of it: it need not be raised when the runtime is left."""
+        self._unraised = [each for each in self._unraised if each is not failure]
 
     def alive(self) -> list[DetachedWork]:
         """Detached work that has not ended."""
@@ -149,11 +164,7 @@ class Workplace:
     def _settled_late(self, attempt: Attempt, settled: Settled, value: Any) -> None:
         work = self.work[attempt]
         work.end(value, Usage.of(settled.charged))
-        number = self._late_events
-        self._late_events = number + 1
-        now = trio.current_time()
-        for feed in self._late_feeds:
-            feed.deliver([LateEnd(number, work.run_id, attempt.index, now, work.record())])
+        self._tell_late(work.run_id, attempt.index, LateEnd, work.record())
         self.tell_changed()
 
     # -- tasks -----------------------------------------------------------------------------------
@@ -173,15 +184,13 @@ class Workplace:
             self.runs.discard(run)
             self.book.absorb(run.state.book)
             if run.state.interrupt is not None:
-                self._interrupted.append(run)
+                self._unraised.append(run.state.interrupt)
+            if run.parent is not None:
+                run.parent.children.discard(run)
 
-    def unheard(self) -> BaseException | None:
-        """A KeyboardInterrupt or SystemExit out of a callback that no `result()` has raised."""
-        raised = [run.state.interrupt for run in self._interrupted if run.raised]
-        for run in self._interrupted:
-            if not any(run.state.interrupt is each for each in raised):
-                return run.state.interrupt
-        return None
+    def unraised(self) -> BaseException | None:
+        """What ended a run from inside a callback, and no `result()` has raised."""
+        return self._unraised[0] if self._unraised else None
 
     async def _watch_for_cancel(self) -> None:
         """The sentinel: sleep until a scope around the runtime is cancelled, then stop the runs.
@@ -220,7 +229,7 @@ class Workplace:
         if stop:
             self.stop_runs()
         while self.runs:
-            await self._wait(self._grace)
+            await self._wait(1.0)
         await self._wait_for_threads()
         await self._wait_for_tasks()
         await self._close()
@@ -245,39 +254,50 @@ class Workplace:
             )
 
     async def _wait_for_tasks(self) -> None:
+        await self._wait_and_say(
+            lambda: [work.tale() for work in self.alive() if not work.is_thread],
+            "task(s) that swallow their cancellation",
+        )
+
+    async def _wait_and_say(self, stuck: Callable[[], list[str]], what: str) -> None:
+        """Wait without limit, and say for whom after the grace and at doubling intervals."""
         began = trio.current_time()
         pause = max(self._grace, 0.01)
         warn_at = began + pause
-        while stuck := [work for work in self.alive() if not work.is_thread]:
+        while left := stuck():
             now = trio.current_time()
             if now >= warn_at:
                 logger.warning(
-                    "leaving the runtime waits since %.2f s for %d task(s) that swallow their"
-                    " cancellation: %s",
+                    "leaving the runtime waits since %.2f s for %d %s: %s",
                     now - began,
-                    len(stuck),
-                    "; ".join(work.tale() for work in stuck),
+                    len(left),
+                    what,
+                    "; ".join(left),
                 )
                 pause *= 2
                 warn_at = now + pause
             await self._wait(warn_at - now)
 
     async def _close(self) -> None:
-        """Let the services end: they get the delivery share of a grace for what is left."""
+        """Let the services end: observers get one more grace for what is left."""
         self._dismissed = True
         if self._sentinel is not None:
-            trio.lowlevel.reschedule(self._sentinel)
-            self._sentinel = None
+            sentinel, self._sentinel = self._sentinel, None
+            trio.lowlevel.reschedule(sentinel)
         self._ledger.close()
         limit = trio.current_time() + self._grace
         self._shield.deadline = limit
         for observer in self.observers:
             observer.close()
             observer.limit(limit)
-        while self._tasks and trio.current_time() < limit:
-            await self._wait(limit - trio.current_time())
-        if self._tasks:
-            logger.warning("leaving the runtime waits for %d observer(s)", self._tasks)
-        while self._tasks:
-            await self._wait(math.inf)
+        what = "observer(s) that swallow their cancellation"
+        await self._wait_and_say(self._stuck_services, what)
         await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def _stuck_services(self) -> list[str]:
+        now = trio.current_time()
+        return [
+            DetachedWork("the runtime", None, "observing", now, None, each.coroutine).tale()
+            for each in self.observers
+            if isinstance(each, AsyncObserver) and not each.finished
+        ] or (["a task"] if self._tasks else [])

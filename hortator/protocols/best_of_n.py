@@ -15,9 +15,16 @@ from hortator.protocols.errors import InvalidJob
 from hortator.protocols.interfaces import CandidateContext, Generate, Out, Req
 from hortator.protocols.lease import Rates
 from hortator.protocols.scoring import Objective, Score
-from hortator.protocols.selection import Selector, best_score
+from hortator.protocols.selection import BestScore, Selector, best_score
+from hortator.protocols.showing import shown
 from hortator.protocols.signatures import check_callback
-from hortator.protocols.stopping import StopRule, all_candidates
+from hortator.protocols.stopping import (
+    AllCandidates,
+    FirstAccepted,
+    StopRule,
+    Target,
+    all_candidates,
+)
 from hortator.protocols.usage import DIMENSIONS, MOST, NOTHING, Usage, estimated
 
 ScoreLike: TypeAlias = Score | float
@@ -106,8 +113,8 @@ class BestOfN(Generic[Req, Out]):
                 " `async def your_scorer(request, candidate, ctx): return a_number`"
             )
         check_callback("score", self.score, ("request", "candidate", "ctx"))
-        _rule("stop", self.stop, "met", "first_accepted()")
-        _rule("select", self.select, "choose", "best_score()")
+        _rule("stop", self.stop, (AllCandidates, FirstAccepted, Target), "first_accepted()")
+        _rule("select", self.select, (BestScore,), "best_score()")
         limits = limits_of(self.budget)
         generation = estimated(self.estimate, "estimate")
         if all(position != _CALLS for position, _ in limits):
@@ -141,9 +148,12 @@ def _number(
         raise InvalidJob(f"{name}={value!r}: write {hint}")
 
 
-def _rule(name: str, value: Any, method: str, example: str) -> None:
-    if not callable(getattr(value, method, None)):
-        raise InvalidJob(f"{name}={value!r} is no rule: write {name}={example}, with ()")
+def _rule(name: str, value: Any, kinds: tuple[type, ...], example: str) -> None:
+    # Selection must not fail, so only rules that are known to be pure get this far.
+    if not isinstance(value, kinds):
+        raise InvalidJob(
+            f"{name}={shown(value)} is not a rule of this library: write {name}={example}, with ()"
+        )
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -101,7 +101,7 @@ class Candidate(Generic[Out]):
         detached: it had not ended when the run returned: see `Runtime.detached`.
         request: the request as this candidate got it (its own copy of any container).
         output: what it produced, or None; if `partial`, its last publication.
-        partial: `output` was published by work that was cut before it ended.
+        partial: `output` was published by work that was cut, or that failed, before its end.
         score: of `output`, if it was scored.
         error: what it failed of, as itself.
         usage: what the budget was charged for it.

@@ -31,7 +31,7 @@ class HortatorError(Exception):
 
 
 class InvalidJob(HortatorError, ValueError):
-    """A job, limit or callback cannot work as written. Raised before anything starts."""
+    """A job, limit, callback or argument cannot work as written. Nothing was started by it."""
 
 
 class DoesNotFit(InvalidJob):

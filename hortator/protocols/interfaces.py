@@ -44,7 +44,8 @@ class Remaining:
 class CandidateContext(Protocol):
     """What a callback is given to see and steer its candidate with.
 
-    Everything but the async members may also be called from a worker thread.
+    Everything but the async members, `cleanup` and entering `effect` may also be called from a
+    worker thread.
     """
 
     @property
@@ -86,14 +87,24 @@ class CandidateContext(Protocol):
         ...
 
     async def reserve(self, usage: Usage) -> bool:
-        """Widen the lease before spending more; False if the budget does not allow it."""
+        """Widen the lease before spending more; False if the budget does not allow it.
+
+        If it is cancelled, nothing was reserved.
+
+        Raises:
+            InvalidJob: the amount can't be true.
+            RunEnded: the candidate has ended.
+        """
         ...
 
     def publish(self, output: Any, score: Any = None) -> None:
         """Offer an output before the end.
 
         If the candidate is cut, its last publication that had a score stands as its output,
-        marked `partial`, and may be selected.
+        marked `partial`, and may be selected. Containers in it are copied.
+
+        Raises:
+            InvalidScore: the score is no finite number, nor a `Score` of one.
         """
         ...
 

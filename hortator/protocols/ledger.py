@@ -33,7 +33,7 @@ from hortator.protocols.usage import (
 )
 
 KEPT_MALFORMED = 1000
-"""A runtime's book keeps the newest ones of all its runs."""
+"""So many malformed reports are kept in a runtime's book: the newest, over all its runs."""
 
 
 class Book:

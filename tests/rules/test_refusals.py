@@ -252,16 +252,21 @@ async def test_a_runtime_that_was_left_starts_nothing(autojump_clock: Any) -> No
 async def test_a_runtime_that_is_being_left_starts_nothing(autojump_clock: Any) -> None:
     spy, refusals = Spy(), list[Exception]()
 
-    async def late(request: str, ctx: Any) -> str:
-        await trio.sleep(1)  # by now the body has been left, and the runtime waits for us
+    async def slow(request: str, ctx: Any) -> str:
+        await trio.sleep(2)
+        return request
+
+    async def late() -> None:
+        await trio.sleep(1)  # by now the body has been left, and the runtime waits for its run
         try:
             runtime.start(spy.job(), "question")
         except RuntimeClosed as error:
             refusals.append(error)
-        return request
 
-    async with open_runtime() as runtime:
-        handle = runtime.start(BestOfN(generate=late, score=spy.score, n=1), "question")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(late)
+        async with open_runtime() as runtime:
+            handle = runtime.start(BestOfN(generate=slow, score=spy.score, n=1), "question")
     assert (await handle.result()).output == "question", "leaving waits for runs in flight"
     assert len(refusals) == 1
     assert spy.seen == ["score"]
