@@ -171,14 +171,9 @@ async def _awaited(awaitable: Any) -> Any:
 
 def _cancelled_here() -> bool:
     """Whether some scope around the current task is cancelled, ours or an outer one."""
-    return trio.current_effective_deadline() == -math.inf
-
-
-def _cancelled_now() -> bool:
-    """As above; False in a worker thread, which no scope is around."""
     try:
-        return _cancelled_here()
-    except RuntimeError:
+        return trio.current_effective_deadline() == -math.inf
+    except RuntimeError:  # in a worker thread, which no scope is around
         return False
 
 
@@ -208,7 +203,7 @@ def _routed(error: BaseException) -> Failed:
         return Failed(group)
     if rest is None:
         return Failed(_stray())
-    if _cancelled_now():
+    if _cancelled_here():
         return Failed(rest)
     return Failed(BaseExceptionGroup(group.message, [_stray(), *rest.exceptions]))
 

@@ -115,7 +115,11 @@ class Crew:
         state: the rules.
         score: the scorer actor.
         seats: the tasks that play candidates.
+        services: what the runtime lends.
+        context: a copy of the one that `start()` was called in.
+        generator: the job's generator; `scorer_role` its scorer.
         free_slots: slots that no seat holds.
+        lost_slots: slots held for ever by candidates that were given up.
         scoring: scorers at work.
         unscored: candidates that wait in the scorer's mailbox.
         grace: set once, when the run is told to stop or all its work has ended.
@@ -125,6 +129,9 @@ class Crew:
         refused: uses of a context after its candidate's end.
         unheard: events that a receiver of `handle.events()` was too slow for.
         why: what the stop is called where it is carried into a `Cancelled`.
+        token: of the loop, to reach it from a thread; `loop_thread` is the loop's own thread.
+        clock: Trio's.
+        runner: the address of the run's runner.
     """
 
     def __init__(

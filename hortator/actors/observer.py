@@ -40,7 +40,9 @@ class Subscription:
         deliver: hands over some events; never waits.
         closed: the run is over; whatever is still pending is dropped.
         cut: its call was cut, or it never got to the terminal event.
-        failures: what its calls raised.
+        failures: what its calls raised; `on_failure` is told of each.
+        delivered: calls that returned.
+        dropped: events that it was not called with.
     """
 
     def __init__(self, observer: AsyncObserver | SyncObserver, settled: Callable[[], None]) -> None:
@@ -134,6 +136,9 @@ class AsyncObserver:
         shield: its calls go on while the runtime's scope is cancelled, until this limit, which
             is set when the run (or the runtime) that it belongs to is told to end.
         coroutine: the call under way, to tell where it is stuck.
+        closed: nothing is taken any more.
+        finished: its task has ended.
+        steps: how often its calls have been resumed.
         on_call_over: called when a call ends that its run has given up on.
     """
 

@@ -52,6 +52,7 @@ class Run(Crew):
         subscriptions: of all observers, the run's own and the runtime's.
         own_observers: async observers that live as long as the run.
         strict: whether an observer's failure fails the run.
+        outer: whether the deadline is that of a scope around the caller.
         finished: set when there is a result or an error.
         parent: the run whose candidate started this one.
         result: the result; set also when there is a failure to raise.

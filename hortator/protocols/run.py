@@ -44,6 +44,25 @@ class RunState(Feed):
     2. A record, once made, is not made again: `record` asserts it.
     3. Sequence numbers start at 0 and have no gap; nothing follows the terminal event.
     4. After `stopping` no callback starts; after `closed` nothing changes any more.
+
+    Attributes:
+        job: what is run.
+        request: the run's own copy; each candidate gets one of its own where it is a container.
+        seed: of the run.
+        began: seconds on Trio's clock.
+        deadline: seconds on Trio's clock, infinite for none.
+        n: how many candidates there are.
+        book: the run's leases.
+        flying: candidates that have begun and not ended, by index.
+        records: of those that have ended, by index; None for the others.
+        next_index: the first candidate that has not begun.
+        admitting: whether candidates may still begin.
+        stopping: whether those that have begun were told to stop.
+        stop_reason: why, once one of the two is so; None before.
+        denied: whether some candidate got no lease.
+        first: the index of the candidate that met `first_accepted`.
+        interrupt: what `run()` raises instead of a result: a KeyboardInterrupt or SystemExit out
+            of a callback, or a bug of ours.
     """
 
     def __init__(
