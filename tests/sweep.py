@@ -255,11 +255,11 @@ STALL = Door("stall", _goes_on, lambda play: play.clock.jump(100.0), stops=False
 anybody could unwind: what is told may be cut then, but nothing may be lost or called detached."""
 
 
-# -- playing ---------------------------------------------------------------------------------------
-
-
 def _door(name: str) -> Door:
     return {**DOORS, **{door.name: door for door in (BEHIND_A_SHIELD, STALL)}}[name]
+
+
+# -- playing ---------------------------------------------------------------------------------------
 
 
 def perform(

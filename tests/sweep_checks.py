@@ -93,7 +93,7 @@ def faults_afterwards(scene: Scene, play: Play, doors: Sequence[Door]) -> Iterat
             yield f"{took} virtual seconds went by after the stop; at most {scene.bound} may"
     if "caller" in stops and play.result is not None and play.result.stop_reason == "cancelled":
         yield "the caller was cancelled, and got the result of what it had cancelled"
-    if "runtime behind a shield" in stops and play.result is None:
+    if "runtime behind a shield" in stops and "caller" not in stops and play.result is None:
         yield "the caller was shielded, and got no result"
     if play.hit is not None:
         yield from _faults_of_hit(scene, play, alone=not stops)
@@ -123,7 +123,7 @@ def _faults_of_hit(scene: Scene, play: Play, *, alone: bool) -> Iterator[str]:
         stopped and record.status is Status.CANCELLED
     ):
         yield f"candidate {index} was cut by its own timeout, and is {record.status}"
-    own_timeout = scene.job.candidate_timeout
+    own_timeout = run.state.job.candidate_timeout
     if (
         alone
         and run.state.stop_reason is None

@@ -81,6 +81,7 @@ GRID = [
     *(Cell(scene, pair, 1, 60.0, 16) for scene, pair in product(list(SCENES)[1:], PAIRS)),
     *(Cell(scene, doors, 2, 60.0, 16) for scene, doors in product(SCENES, [SHIELDED, *STALLS])),
 ]
+GRID = [cell for cell in GRID if cell not in CELLS]
 
 
 @attrs.frozen
@@ -125,10 +126,10 @@ def test_nothing_is_left_and_no_time_goes_by(cell: Cell) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("doors", [*DOORS, *PAIRS, SHIELDED, *STALLS])
-def test_nothing_is_left_and_no_time_goes_by_in_the_whole_grid(doors: str) -> None:
-    assert sum(len(play_all(cell).hits) for cell in GRID if cell.doors == doors) > 100
+@pytest.mark.parametrize("cell", GRID, ids=str)
+def test_nothing_is_left_and_no_time_goes_by_in_the_whole_grid(cell: Cell) -> None:
+    hits = play_all(cell).hits
+    assert hits or (cell.deadline == 0.0 and "candidate" in cell.doors), "the doors never opened"
 
 
 def test_the_default_sweeps_touch_every_value() -> None:

@@ -32,6 +32,8 @@ _COROUTINE: object = types.CoroutineType
 class Failed:
     """What a callback raised."""
 
+    error: BaseException
+
     __slots__ = ("error",)
 
     def __init__(self, error: BaseException) -> None:

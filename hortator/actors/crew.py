@@ -13,7 +13,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-import attrs
 import trio
 
 from hortator.actors.callbacks import Failed, Interrupt, call_user
@@ -24,29 +23,9 @@ from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Status
 from hortator.protocols.deadlines import Grace, grace_from
 from hortator.protocols.errors import RunStopping
+from hortator.protocols.messages import Finished, Look, Role
 from hortator.protocols.run import RunState
 from hortator.protocols.signatures import is_async
-
-
-@attrs.frozen
-class Look:
-    """To the runner: something has changed, look at the run."""
-
-
-@attrs.frozen
-class Finished:
-    """To the scorer: a candidate has generated and waits to be scored."""
-
-    attempt: Attempt
-
-
-@attrs.frozen
-class Role:
-    """A callback of the job, and which part of a candidate it plays."""
-
-    function: Callable[..., Any]
-    asynchronous: bool
-    scores: bool
 
 
 class Seat:
@@ -57,6 +36,8 @@ class Seat:
         thread: the sync callback that it waits for.
         slot: whether it holds one.
     """
+
+    slot: bool
 
     __slots__ = ("_crew", "attempt", "slot", "thread")
 
@@ -124,7 +105,8 @@ class Crew:
         unscored: candidates that wait in the scorer's mailbox.
         grace: set once, when the run is told to stop or all its work has ended.
         cleanups: clean-up under way, which the stop limits.
-        children: runs that its candidates have started and that have no result yet.
+        children: runs that candidates have started through a thread. None of our scopes is
+            around those, so they have to be stopped by name.
         field_open: whether the nursery of the seats has not been closed yet.
         refused: uses of a context after its candidate's end.
         unheard: events that a receiver of `handle.events()` was too slow for.
@@ -133,6 +115,23 @@ class Crew:
         clock: Trio's.
         runner: the address of the run's runner.
     """
+
+    services: Services
+    context: contextvars.Context
+    score: Callable[[Crew, Seat, Attempt], Awaitable[None]]
+    field_open: bool
+    free_slots: int
+    scoring: int
+    unscored: int
+    lost_slots: int
+    refused: int
+    unheard: int
+    why: str
+    token: trio.lowlevel.TrioToken
+    clock: trio.abc.Clock
+    loop_thread: int
+    runner: trio.MemorySendChannel[Look]
+    runner_mailbox: trio.MemoryReceiveChannel[Look]
 
     def __init__(
         self,
@@ -184,6 +183,13 @@ class Crew:
     def tell_late(self, attempt: Attempt, event: Callable[..., Any], rest: tuple[Any, ...]) -> None:
         """Tell the runtime's observers of what detached work of this run does."""
         self.services.tell_late(self, attempt, event, rest)
+
+    def is_around(self, task: trio.lowlevel.Task) -> bool:
+        """Whether a task lives in the run's field, so that the run's scope is around it."""
+        nursery = task.parent_nursery
+        while nursery is not None and nursery is not self._field:
+            nursery = nursery.parent_task.parent_nursery
+        return nursery is not None
 
     # -- seats -----------------------------------------------------------------------------------
 
@@ -264,7 +270,7 @@ class Crew:
                 self.unscored -= 1
                 if not message.attempt.ended:
                     state.cut(message.attempt, now)
-        for child in tuple(self.children):  # one started in a thread has no scope of ours around
+        for child in tuple(self.children):
             child.state.stop("cancelled", now)
         self.wake()
 

@@ -24,6 +24,11 @@ class DetachedWork:
         ended: whether it has ended since.
     """
 
+    run_id: str
+    attempt: Attempt | None
+    since: float
+    ended: bool
+
     def __init__(
         self,
         run_id: str,

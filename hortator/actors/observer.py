@@ -45,6 +45,14 @@ class Subscription:
         dropped: events that it was not called with.
     """
 
+    observer: AsyncObserver | SyncObserver
+    deliver: Callable[[Sequence[Event]], None]
+    pending: int
+    delivered: int
+    dropped: int
+    closed: bool
+    cut: bool
+
     def __init__(self, observer: AsyncObserver | SyncObserver, settled: Callable[[], None]) -> None:
         self.observer = observer
         self._settled = settled
@@ -141,6 +149,12 @@ class AsyncObserver:
         steps: how often its calls have been resumed.
         on_call_over: called when a call ends that its run has given up on.
     """
+
+    shield: trio.CancelScope
+    closed: bool
+    finished: bool
+    steps: int
+    suspended: bool
 
     def __init__(self, callback: Observer, context: contextvars.Context) -> None:
         self._callback, self._context = callback, context

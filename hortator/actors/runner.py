@@ -59,6 +59,12 @@ class Run(Crew):
         failure: what `run()` and `result()` raise instead of returning the result.
     """
 
+    subscriptions: list[Subscription]
+    own_observers: Sequence[AsyncObserver]
+    strict: bool
+    outer: bool
+    finished: trio.Event
+
     def prepare(
         self,
         subscriptions: Sequence[Subscription],
@@ -262,7 +268,11 @@ def _failure(run: Run) -> BaseException | None:
     if run.state.interrupt is not None:
         return run.state.interrupt
     failures = [failure for s in run.subscriptions for failure in s.failures]
-    return ObserverFailed(run.result, failures) if run.strict and failures else None
+    if not run.strict or not failures:
+        return None
+    failed = ObserverFailed(run.result, failures)
+    failed.__cause__ = failures[0]
+    return failed
 
 
 def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:

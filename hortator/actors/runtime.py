@@ -123,8 +123,9 @@ class Runtime:
 
         grace = min(self._grace, most, half_of_parent(now))
         outer = trio.current_effective_deadline()
-        if parent is not None:
-            outer = min(outer, parent.state.deadline)  # for who comes through a thread
+        adopted = parent is not None and not parent.is_around(trio.lowlevel.current_task())
+        if parent is not None and adopted:
+            outer = min(outer, parent.state.deadline)
         span = window(now, job.timeout, outer, grace)
 
         def room(at: float) -> float:
@@ -136,7 +137,7 @@ class Runtime:
         run = Run(self._workplace, context, seated, scorer, self._grace, room)
         context.run(_parent.set, run)
         run.parent = parent
-        if parent is not None:
+        if parent is not None and adopted:
             parent.children.add(run)
         run.adopt(
             RunState(

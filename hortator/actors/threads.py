@@ -33,6 +33,8 @@ class Threads:
         queued: scopes of calls that wait for a thread.
     """
 
+    limiter: trio.CapacityLimiter
+
     def __init__(self, total: int) -> None:
         self.limiter = trio.CapacityLimiter(total)
         self.abandoned: dict[ThreadCall, str] = {}
@@ -59,6 +61,8 @@ class ThreadCall:
     Attributes:
         given_up: nobody waits for it any more.
     """
+
+    given_up: bool
 
     def __init__(self, threads: Threads, name: str, on_late: Callable[[Any], None]) -> None:
         self._threads, self._name, self._on_late = threads, name, on_late

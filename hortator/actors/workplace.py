@@ -29,7 +29,7 @@ from hortator.protocols.lease import Settled
 from hortator.protocols.ledger import Book
 from hortator.protocols.usage import Usage
 
-logger = logging.getLogger("hortator")
+logger: logging.Logger = logging.getLogger("hortator")
 
 
 class Workplace:
@@ -43,6 +43,10 @@ class Workplace:
         observers: of all runs.
         closing: the runtime is being left.
     """
+
+    threads: Threads
+    book: Book
+    closing: bool
 
     def __init__(
         self, nursery: trio.Nursery, *, grace: float, threads: int, exit_grace: float

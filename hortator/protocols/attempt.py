@@ -13,6 +13,8 @@ from hortator.protocols.scoring import Score
 class Declared:
     """A side effect that a callback declared; its state is changed in place."""
 
+    name: str
+
     __slots__ = ("kind", "name", "state")
 
     def __init__(self, name: str, kind: EffectKind) -> None:
@@ -47,14 +49,27 @@ class Attempt:
         over: it has really ended, detached or not.
     """
 
+    index: int
+    request: Any
+    lease: Lease
+    book: Book
+    started: float
+    limit: float | None
+
     # What most candidates never change stands on the class: making one costs half as much.
-    status = Status.GENERATING
+    status: Status = Status.GENERATING
     output: Any = None
     score: Score | None = None
     error: BaseException | None = None
-    generator_ran = scorer_ran = suspended = denied = False
-    ended = detached = over = False
-    steps = published = 0
+    generator_ran: bool = False
+    scorer_ran: bool = False
+    suspended: bool = False
+    denied: bool = False
+    ended: bool = False
+    detached: bool = False
+    over: bool = False
+    steps: int = 0
+    published: int = 0
     published_output: Any = None
     published_score: Score | None = None
     effects: list[Declared] | None = None

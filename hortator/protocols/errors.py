@@ -64,7 +64,6 @@ class ObserverFailed(HortatorError):
         )
         self.result = result
         self.failures: tuple[BaseException, ...] = tuple(failures)
-        self.__cause__ = failures[0]
 
 
 class RuntimeClosed(HortatorError):

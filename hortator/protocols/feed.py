@@ -21,6 +21,10 @@ class Feed:
         closed: the terminal event is made, and nothing follows it.
     """
 
+    run_id: str
+    sequence: int
+    closed: bool
+
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.sequence = 0

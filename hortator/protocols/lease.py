@@ -70,6 +70,11 @@ class Lease:
         doubtful: phases of which a report could not be true.
     """
 
+    number: int
+    candidate: int
+    cap: Amounts
+    rates: Rates
+
     # What most leases never change stands on the class, as in `Attempt`.
     generation: Amounts | None = None
     scoring: Amounts | None = None

@@ -56,6 +56,16 @@ class Book:
     loop. Charges only touch their own lease, under the lock.
     """
 
+    limits: Limits
+    rates: Rates
+    overrun: list[int]
+    granted: int
+    settled_leases: int
+    moved: int
+    double_settlements: int
+    other_estimated: int
+    frozen: bool
+
     __slots__ = (
         "_common_open",
         "_common_settled",

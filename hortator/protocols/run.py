@@ -65,6 +65,19 @@ class RunState(Feed):
             of a callback, or a bug of ours.
     """
 
+    job: BestOfN[Any, Any]
+    request: Any
+    seed: int
+    began: float
+    deadline: float
+    n: int
+    book: Book
+    next_index: int
+    sequence: int
+    admitting: bool
+    stopping: bool
+    denied: bool
+
     def __init__(
         self,
         job: BestOfN[Any, Any],

@@ -9,12 +9,13 @@ from __future__ import annotations
 import trio
 
 from hortator import Event
-from hortator.actors.crew import Crew, Finished, Look
+from hortator.actors.crew import Crew
 from hortator.actors.ledger import LedgerMessage, SettleLate, ledger
 from hortator.actors.mailbox import open_mailbox, waiting
 from hortator.actors.observer import AsyncObserver, Delivery, Subscription, SyncObserver
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.interfaces import Address
+from hortator.protocols.messages import Finished, Look
 
 
 def the_runner_is_told_to_look_and_nothing_else(crew: Crew, attempt: Attempt) -> None:
