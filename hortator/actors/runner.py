@@ -268,11 +268,7 @@ def _failure(run: Run) -> BaseException | None:
     if run.state.interrupt is not None:
         return run.state.interrupt
     failures = [failure for s in run.subscriptions for failure in s.failures]
-    if not run.strict or not failures:
-        return None
-    failed = ObserverFailed(run.result, failures)
-    failed.__cause__ = failures[0]
-    return failed
+    return ObserverFailed(run.result, failures) if run.strict and failures else None
 
 
 def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:

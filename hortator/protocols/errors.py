@@ -58,12 +58,15 @@ class ObserverFailed(HortatorError):
         failures: what observers raised, in the order of their calls.
     """
 
+    __cause__: BaseException | None
+
     def __init__(self, result: Any, failures: Sequence[BaseException]) -> None:
         super().__init__(
             f"an observer raised {type(failures[0]).__name__}; .result has the run's result"
         )
         self.result = result
         self.failures: tuple[BaseException, ...] = tuple(failures)
+        self.__cause__ = failures[0]
 
 
 class RuntimeClosed(HortatorError):
