@@ -34,7 +34,7 @@ DIMENSIONS: tuple[Dimension, ...] = (
     "total_tokens",
     "cost",
 )
-INPUT, OUTPUT, TOTAL, COST = 2, 3, 6, 7
+TOTAL, COST = 6, 7
 
 Amounts: TypeAlias = tuple[int, ...]
 """One int for each of `DIMENSIONS`."""
