@@ -112,7 +112,7 @@ async def runner(run: Run) -> None:
     try:
         await _work(run)
         await _unwind(run)
-        state.skip_pending()
+        state.skip_pending(state.request)
         selected, by = state.choose()
         state.close(trio.current_time(), selected)
         await _deliver(run)
