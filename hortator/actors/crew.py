@@ -19,6 +19,7 @@ from hortator.actors.callbacks import Failed, Interrupt, call_user
 from hortator.actors.mailbox import open_mailbox, waiting
 from hortator.actors.observer import Subscription
 from hortator.actors.threads import GIVEN_UP, ThreadCall, Threads
+from hortator.protocols.account import Account
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Status
 from hortator.protocols.deadlines import Grace, grace_from
@@ -97,6 +98,7 @@ class Crew:
         score: the scorer actor.
         seats: the tasks that play candidates.
         services: what the runtime lends.
+        account: whose budget the run draws on, if it is not nested.
         context: a copy of the one that `start()` was called in.
         generator: the job's generator; `scorer_role` its scorer.
         free_slots: slots that no seat holds.
@@ -117,6 +119,7 @@ class Crew:
     """
 
     services: Services
+    account: Account
     context: contextvars.Context
     score: Callable[[Crew, Seat, Attempt], Awaitable[None]]
     field_open: bool
