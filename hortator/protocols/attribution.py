@@ -86,5 +86,7 @@ def of_candidate(candidate: Candidate[Any]) -> Attribution:
     name = f"candidate {candidate.index}"
     if candidate.usage == Usage():
         return Attribution(name, candidate.usage)
-    scoring = Attribution("scoring", candidate.scoring)
-    return node(name, exact(candidate.usage), (scoring, *candidate.nested), "generating")
+    charged, scoring = exact(candidate.usage), Attribution("scoring", candidate.scoring)
+    own = minus(charged, sum_of((scoring, *candidate.nested)))
+    generating = Attribution("generating", Usage.of(own))
+    return node(name, charged, (generating, scoring, *candidate.nested), "not known")
