@@ -57,7 +57,13 @@ class Book(Tally):
             if pool.waiters or pool.lacks(self.rates.combined):
                 return None
         self._sure -= 1
-        return self._open(candidate)
+        self._common_open += 1
+        number = self.granted
+        self.granted = number + 1
+        lease = self.open[number] = Lease(number, candidate, self.rates.combined, self.rates)
+        if self.pools:
+            self._hold(lease.cap)
+        return lease
 
     def ask_for_lease(self, candidate: int) -> Waiter:
         """Put an ask for a lease, which may have to wait; its `lease` is set once granted."""
@@ -78,6 +84,8 @@ class Book(Tally):
         if self.open.get(lease.number) is not lease:
             waiter.granted = False
         else:
+            # It will be settled the long way, where asks that still wait are withdrawn.
+            self._set_apart(lease)
             waiter.ask()
         return waiter
 
@@ -111,7 +119,13 @@ class Book(Tally):
         lease = waiter.lease
         if lease is None:
             self._sure = 0  # what was sure did not count with this one
-            waiter.lease = self._open(waiter.index)
+            self._common_open += 1
+            lease = waiter.lease = Lease(
+                self.granted, waiter.index, self.rates.combined, self.rates
+            )
+            self.open[lease.number] = lease
+            self.granted += 1
+            self._hold(lease.cap)
             return
         self._set_apart(lease)
         lease.cap = plus(lease.cap, waiter.asked)
@@ -128,15 +142,6 @@ class Book(Tally):
             self._set_apart(lease)
             lease.pool = LeasePool(lease, self)
         return lease.pool
-
-    def _open(self, candidate: int) -> Lease:
-        self._common_open += 1
-        number = self.granted
-        self.granted = number + 1
-        lease = self.open[number] = Lease(number, candidate, self.rates.combined, self.rates)
-        if self.pools:
-            self._hold(lease.cap)
-        return lease
 
     def _hold(self, amounts: Amounts) -> None:
         for pool in self.pools:
@@ -188,8 +193,6 @@ class Book(Tally):
         if self.open.get(lease.number) is not lease:
             self.double_settlements += 1
             return None
-        for waiter in lease.asking:
-            waiter.withdraw()
         del self.open[lease.number]
         self.settled_leases += 1
         rates = lease.rates
@@ -207,6 +210,8 @@ class Book(Tally):
             if self.pools or self.waiters:
                 self._give_back(lease, outcome)
             return outcome
+        for waiter in lease.asking:
+            waiter.withdraw()
         self._set_apart(lease)
         if lease.pool is not None:
             lease.pool.closed = True
@@ -214,6 +219,7 @@ class Book(Tally):
             outcome = come_to(lease, generated, scored, cut)
         self.reported = plus(self.reported, outcome.reported)
         self.other_estimated += outcome.estimated
+        self._free = self._free and not any(outcome.charged)
         for position, cap in enumerate(lease.cap):
             charged = outcome.charged[position]
             self._other_reserved[position] -= cap

@@ -203,6 +203,8 @@ class LeasePool(Pool):
 
     def lacks(self, asked: Amounts) -> bool:
         """Whether the lease has no room for so much more at this moment."""
+        if not self.lease.rates.limited:
+            return self.closed
         self._narrow()
         return super().lacks(asked)
 
@@ -213,12 +215,13 @@ class LeasePool(Pool):
 
     def hold(self, amounts: Amounts) -> None:
         """Promise so much to a lease of a nested run."""
-        self._narrow()
-        super().hold(amounts)
+        if self.lease.rates.limited:
+            self._narrow()
+            super().hold(amounts)
 
     def give_back(self, cap: Amounts, charged: Amounts) -> None:
         """A lease of a nested run has been settled; nobody asks any more once this is closed."""
-        if not self.closed:
+        if self.lease.rates.limited and not self.closed:
             self._narrow()
             super().give_back(cap, charged)
 

@@ -162,9 +162,13 @@ def answer_waiting(nodes: Sequence[Node]) -> None:
             elif head.is_hopeless():
                 head.close(False)
             elif not _may_give_back(node):
-                max(node.waiters, key=lambda waiter: waiter.rank).close(False)
+                max(node.waiters, key=_rank).close(False)
             else:
                 break
+
+
+def _rank(waiter: Waiter) -> tuple[int, int]:
+    return waiter.rank
 
 
 def _may_give_back(node: Node) -> bool:

@@ -215,9 +215,8 @@ class RunState(Roster):
 
     def attribution(self) -> Attribution:
         """What the run came to; what it still holds is taken as spent if it has not ended."""
-        charged = self.book.settled
-        if not self.closed:
-            charged = plus(charged, self.book.promised)
+        book = self.book
+        charged = book.settled if self.closed else plus(book.settled, book.promised)
         return of_run(self.run_id, charged, self.candidates())
 
     def close(self, now: float, selected: int | None) -> RunFinished:

@@ -13,6 +13,9 @@ from hortator.protocols.errors import InvalidScore
 from hortator.protocols.showing import shown
 from hortator.protocols.usage import Usage
 
+_PLAIN = 1e300
+"""Numbers below it need no closer look."""
+
 Objective: TypeAlias = Literal["max", "min"]
 
 
@@ -44,8 +47,9 @@ def read_score(answer: object) -> Score:
     Raises:
         InvalidScore: it is something else, or not finite.
     """
-    if type(answer) is float and -math.inf < answer < math.inf:
-        return Score(answer)
+    kind = type(answer)
+    if (kind is float or kind is int) and -_PLAIN < answer < _PLAIN:  # type: ignore[operator]
+        return Score(float(answer))  # type: ignore[arg-type]
     if not isinstance(answer, Score):
         return Score(finite(answer))
     if answer.usage is not None and not isinstance(answer.usage, Usage):  # pyright: ignore[reportUnnecessaryIsInstance]
