@@ -107,7 +107,7 @@ def launch(
         return max(0.0, parent.grace.work_until - at) / 2
 
     adopted = parent is not None and not parent.is_around(trio.lowlevel.current_task())
-    span = _span(job, min(grace, most, half_of_parent(trio.current_time())), parent, adopted)
+    span = _span(job, min(grace, most, half_of_parent(trio.current_time())), origin)
 
     def room(at: float) -> float:
         """The most that a grace which begins at `at` may be."""
@@ -141,10 +141,13 @@ def launch(
     return run
 
 
-def _span(job: BestOfN[Any, Any], grace: float, parent: Run | None, adopted: bool) -> Window:
+def _span(job: BestOfN[Any, Any], grace: float, origin: Origin) -> Window:
     outer = trio.current_effective_deadline()
-    if parent is not None and adopted:
-        outer = min(outer, parent.state.deadline)
+    # Not all of these are scopes around us: a thread has none, and a shield hides them.
+    if origin.run is not None:
+        outer = min(outer, origin.run.state.deadline)
+    if origin.attempt is not None and origin.attempt.limit is not None:
+        outer = min(outer, origin.attempt.limit)
     return window(trio.current_time(), job.timeout, outer, grace)
 
 
