@@ -19,10 +19,8 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hortator.protocols.errors import CandidateError, InvalidJob, InvalidScore
 from hortator.protocols.scoring import Score
@@ -251,16 +249,6 @@ class Tail:
         return self._data.decode(errors="replace")
 
 
-class _Answer(BaseModel):
-    """The JSON object that a scorer may print."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    score: float
-    accepted: bool = True
-    rationale: str = ""
-
-
 def read_answer(output: bytes) -> Score:
     """Read what a scorer printed: a finite number, or a JSON object with one.
 
@@ -280,17 +268,13 @@ def read_answer(output: bytes) -> Score:
         return Score(value)
     if not text.startswith(b"{"):
         raise NotAScore(output)
+    # Here, and not above: importing pydantic costs more than everything else in this library.
+    from hortator.protocols.answer import read_object
+
     try:
-        answer = _Answer.model_validate_json(text)
-    except ValidationError as error:
-        raise NotAScore(output, _first_fault(error)) from error
-    return Score(answer.score, accepted=answer.accepted, rationale=answer.rationale)
-
-
-def _first_fault(error: ValidationError) -> str:
-    first: Any = error.errors(include_url=False, include_context=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else str(first["msg"])
+        return read_object(text)
+    except ValueError as error:
+        raise NotAScore(output, str(error)) from error.__cause__
 
 
 def how_it_ended(returncode: int) -> str:
