@@ -38,9 +38,10 @@ def event_line(event: Event) -> str:
     """
     fields = fields_of(event, type(event))
     if isinstance(event, Emitted):
-        fields[EMITTED] = fields.pop("kind")
-        return as_json({"format": FORMAT, "kind": EMITTED, **fields})
-    return as_json({"format": FORMAT, "kind": event.kind, **fields})
+        kind = {"kind": EMITTED, EMITTED: fields.pop("kind")}
+    else:
+        kind = {"kind": event.kind}
+    return as_json({"format": FORMAT, **kind, **fields})
 
 
 def read_event(line: str | bytes) -> Event:
