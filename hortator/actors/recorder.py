@@ -110,12 +110,13 @@ def record_to(file: str | os.PathLike[str] | TextFile) -> Recorder:
         # A line is out as soon as it is whole: a process that is killed leaves what it has seen.
         opened = open(file, "w", encoding="utf-8", newline="\n", buffering=1)  # noqa: SIM115
         return Recorder(opened, owned=True)
-    write = getattr(file, "write", None)
+    given: object = file
+    write = getattr(given, "write", None)
     if (
         not callable(write)
-        or not callable(getattr(file, "flush", None))
+        or not callable(getattr(given, "flush", None))
         or inspect.iscoroutinefunction(write)
-        or isinstance(file, (io.RawIOBase, io.BufferedIOBase))
+        or isinstance(given, (io.RawIOBase, io.BufferedIOBase))
     ):
         raise InvalidJob(
             f"record_to({file!r}): write a path, or a file that is open for text,"

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from hortator.protocols.brief import named
 from hortator.protocols.candidate import Candidate
-from hortator.protocols.errors import RecordedError
 from hortator.protocols.plain import plain, plain_mapping, text
 from hortator.protocols.scoring import Score
 from hortator.protocols.showing import message, shown
@@ -40,7 +40,7 @@ FLAGS: dict[str, type[Any]] = {
 Coerce: TypeAlias = Callable[[Any], Any]
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class RecordedCandidate(Candidate[Any]):
     """A candidate as it was read from a report.
 
@@ -176,8 +176,7 @@ def _money(cost: Decimal) -> str:
 
 
 def _error(error: BaseException, _: Encode | None) -> dict[str, str]:
-    name = error.type_name if isinstance(error, RecordedError) else type(error).__name__
-    return {"type": text(name), "message": text(message(error))}
+    return {"type": text(named(error)), "message": text(message(error))}
 
 
 def _listed(items: Sequence[Any], encode: Encode | None) -> list[Any]:

@@ -33,7 +33,7 @@ def event_line(event: Event) -> str:
     """An event as one line of JSON, without the line break. Never raises.
 
     >>> from hortator.protocols.events import CandidateStarted
-    >>> event_line(CandidateStarted(0, "run-1", 2, 0.5))[30:]
+    >>> event_line(CandidateStarted(0, "run-1", 2, 0.5))[31:]
     '"kind": "started", "sequence": 0, "run_id": "run-1", "candidate": 2, "time": 0.5}'
     """
     fields = fields_of(event, type(event))

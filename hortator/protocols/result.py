@@ -8,12 +8,14 @@ from typing import Any, Generic
 
 import attrs
 
+from hortator.protocols.brief import told
 from hortator.protocols.candidate import Candidate, Status
 from hortator.protocols.errors import NoEligibleCandidate
 from hortator.protocols.interfaces import Out
 from hortator.protocols.report import dump
 from hortator.protocols.showing import shown
 from hortator.protocols.stopping import StopReason
+from hortator.protocols.story import story_of_moment, story_of_run
 from hortator.protocols.usage import UsageReport
 
 
@@ -38,7 +40,7 @@ class Telemetry:
     refused: int = 0
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Snapshot:
     """A run at one moment.
 
@@ -66,8 +68,11 @@ class Snapshot:
     stop_reason: StopReason | None
     sequence: int
 
+    def __repr__(self) -> str:
+        return told(self, story_of_moment)
 
-@attrs.frozen(kw_only=True)
+
+@attrs.frozen(kw_only=True, repr=False)
 class RunResult(Generic[Out]):
     """What came of a run. It does not change any more, whatever detached work still does.
 
@@ -94,6 +99,16 @@ class RunResult(Generic[Out]):
     seed: int
     run_id: str
     elapsed: float
+
+    def __repr__(self) -> str:
+        return told(self, story_of_run)
+
+    def __rich__(self) -> object:
+        """What Rich prints for it: a table of the candidates and a line of what came of the run."""
+        # Here, and not above: only Rich calls this, and the library does without it.
+        from hortator.protocols.table import Rendered
+
+        return Rendered(self)
 
     @property
     def output(self) -> Out:
