@@ -20,6 +20,7 @@ from hortator.actors.process import (
     command as command,
     command_scorer as command_scorer,
 )
+from hortator.actors.recorder import read_events as read_events, record_to as record_to
 from hortator.actors.runtime import (
     Runtime as Runtime,
     best_of_n as best_of_n,
@@ -37,6 +38,7 @@ from hortator.protocols.errors import (
     DoesNotFit as DoesNotFit,
     HortatorError as HortatorError,
     InvalidJob as InvalidJob,
+    InvalidReport as InvalidReport,
     LeaseExceeded as LeaseExceeded,
     NoEligibleCandidate as NoEligibleCandidate,
     ObserverFailed as ObserverFailed,

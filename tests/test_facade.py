@@ -47,11 +47,15 @@ NAMES = {
     "Snapshot",
     "Status",
     "UsageReport",
+    # to keep what came of it
+    "read_events",
+    "record_to",
     # errors
     "CandidateError",
     "DoesNotFit",
     "HortatorError",
     "InvalidJob",
+    "InvalidReport",
     "LeaseExceeded",
     "NoEligibleCandidate",
     "ObserverFailed",

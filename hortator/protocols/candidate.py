@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Generic, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias
 
 import attrs
 
 from hortator.protocols.attribution import Attribution
+from hortator.protocols.brief import costs, head, named, scored, told
 from hortator.protocols.interfaces import Out
 from hortator.protocols.scoring import Score
+from hortator.protocols.showing import message, on_one_line
 from hortator.protocols.usage import Usage
 
 
@@ -92,7 +94,7 @@ class Generated(Generic[Out]):
     usage: Usage
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Candidate(Generic[Out]):
     """The record of one candidate. Its list in a result is in index order, one for each of n.
 
@@ -132,6 +134,29 @@ class Candidate(Generic[Out]):
     eligible: bool = False
     scoring: Usage = Usage()
     nested: tuple[Attribution, ...] = ()
+
+    def __repr__(self) -> str:
+        return told(self, _told)
+
+
+def marked(candidate: Candidate[Any]) -> str:
+    """The status of a candidate, with what stands beside it.
+
+    >>> marked(Candidate(0, Status.TIMED_OUT, output="draft", partial=True))
+    'timed_out (partial)'
+    """
+    marks = [word for word in ("detached", "partial") if getattr(candidate, word)]
+    return f"{candidate.status} ({', '.join(marks)})" if marks else str(candidate.status)
+
+
+def _told(candidate: Candidate[Any]) -> str:
+    time = "" if candidate.started is None else f"{candidate.elapsed:.2f} s"
+    parts = [marked(candidate), scored(candidate.score), time, costs(candidate.usage)]
+    line = f"#{candidate.index} {', '.join(filter(None, parts))}"
+    error = candidate.error
+    if error is not None:
+        line += f"; {named(error)}: {on_one_line(message(error), 80)}"
+    return line if candidate.output is None else f"{line}; {head(candidate.output)}"
 
 
 @attrs.frozen

@@ -8,6 +8,8 @@
     ├── NoEligibleCandidate               `RunResult.output` was read, and nothing was selected
     ├── ObserverFailed                    strict mode: an observer raised (has `.result`)
     ├── RuntimeClosed                     a run was started on a runtime that has been left
+    ├── InvalidReport (also ValueError)   a text is no report or event of a run
+    ├── RecordedError                     in a result that was read: what a candidate failed of
     └── CandidateError                    why one candidate failed: kept on it, never raised
         ├── LeaseExceeded                 spent more than its lease covers
         ├── RunEnded                      used its context after its own end
@@ -71,6 +73,30 @@ class ObserverFailed(HortatorError):
 
 class RuntimeClosed(HortatorError):
     """A run was started on a runtime that has been left or is being left."""
+
+
+class InvalidReport(HortatorError, ValueError):
+    """A text is not the report of a run, or not an event: the message says where, and why."""
+
+
+class RecordedError(HortatorError):
+    """What a candidate failed of, as a report tells it. Nothing raises it.
+
+    >>> error = RecordedError("KeyError", "'seed'")
+    >>> error.type_name, str(error)
+    ('KeyError', "'seed'")
+
+    Attributes:
+        type_name: the name of the class that it had when the run was recorded.
+    """
+
+    def __init__(self, type_name: str, message: str) -> None:
+        super().__init__(type_name, message)
+        self.type_name: str = type_name
+        self._message = message
+
+    def __str__(self) -> str:
+        return self._message
 
 
 class CandidateError(HortatorError):
