@@ -130,7 +130,7 @@ class Runtime:
 
         def room(at: float) -> float:
             """The most that a grace which begins at `at` may be."""
-            return min(most, span.room, half_of_parent(at))
+            return min(most, run.window.room, half_of_parent(at))
 
         context = contextvars.copy_context()
         seated = play if job.candidate_timeout is None else candidate
@@ -156,7 +156,7 @@ class Runtime:
             [Subscription(each, run.wake) for each in (*self._workplace.observers, *own)],
             [each for each in own if isinstance(each, AsyncObserver)],
             strict=on_observer_error == "raise",
-            outer=span.outer,
+            window=span,
         )
         self._workplace.begin(run)
         return RunHandle(run)
