@@ -315,4 +315,5 @@ def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:
         seed=state.seed,
         run_id=state.run_id,
         elapsed=trio.current_time() - state.began,
+        requested_n=state.job.n,
     )

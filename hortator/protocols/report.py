@@ -24,6 +24,7 @@ def dump(result: RunResult[Any], encode: Encode | None) -> str:
         {
             "run_id": result.run_id,
             "seed": result.seed,
+            "requested_n": result.requested_n,
             "stop_reason": result.stop_reason,
             "partial": result.partial,
             "selected": None if selected is None else selected.index,

@@ -138,6 +138,7 @@ def test_w_bon_65_the_keys_of_the_report() -> None:
     assert set(whole) == {
         "run_id",
         "seed",
+        "requested_n",
         "stop_reason",
         "partial",
         "selected",
