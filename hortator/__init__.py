@@ -56,3 +56,4 @@ from hortator.protocols.stopping import (
     target as target,
 )
 from hortator.protocols.usage import Usage as Usage, UsageReport as UsageReport
+from hortator.protocols.watchdog import Blocked as Blocked

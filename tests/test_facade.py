@@ -41,6 +41,7 @@ NAMES = {
     "Score",
     "Usage",
     # what comes of a run
+    "Blocked",
     "Candidate",
     "Detached",
     "RunResult",

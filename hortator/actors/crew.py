@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import trio
 
 from hortator.actors.callbacks import Failed, Interrupt, call_user
+from hortator.actors.cleanups import Cleanups
 from hortator.actors.mailbox import open_mailbox, waiting
 from hortator.actors.observer import Subscription
 from hortator.actors.threads import GIVEN_UP, ThreadCall, Threads
@@ -154,7 +155,7 @@ class Crew:
         self.seats: set[Seat] = set()
         self._field: trio.Nursery | None = None
         self.field_open = True
-        self.cleanups: set[trio.CancelScope] = set()
+        self.cleanups = Cleanups(self)
         self.children: set[Crew] = set()
         self.free_slots = self.scoring = self.unscored = self.lost_slots = 0
         self.refused = self.unheard = 0
@@ -281,8 +282,7 @@ class Crew:
         """Fix the two shares of the run's end; clean-up under way ends with the first."""
         in_flight = len(self.state.flying)
         self.grace = grace_from(begins, self._grace, self._room(begins), in_flight)
-        for scope in self.cleanups:
-            scope.deadline = min(scope.deadline, self.grace.work_until)
+        self.cleanups.cut_at(self.grace.work_until)
 
     def give_up_on(self, seat: Seat, now: float) -> None:
         """Detach what a seat plays. A slot that it holds is lost; a scorer's place is not."""

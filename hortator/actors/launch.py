@@ -111,7 +111,7 @@ def launch(
 
     def room(at: float) -> float:
         """The most that a grace which begins at `at` may be."""
-        return min(most, span.room, half_of_parent(at))
+        return min(most, run.window.room, half_of_parent(at))
 
     context = contextvars.copy_context()
     seated = play if job.candidate_timeout is None else candidate
@@ -136,7 +136,7 @@ def launch(
         )
     )
     _tie(run, attempt)
-    _attach_observers(run, workplace, observers, strict, span.outer)
+    _attach_observers(run, workplace, observers, strict, span)
     workplace.begin(run)
     return run
 
@@ -182,7 +182,7 @@ def _tie(run: Run, attempt: Attempt | None) -> None:
 
 
 def _attach_observers(
-    run: Run, workplace: Workplace, observers: Sequence[Observer], strict: bool, outer: bool
+    run: Run, workplace: Workplace, observers: Sequence[Observer], strict: bool, span: Window
 ) -> None:
     """The runtime's observers, the run's own, and those of the runs around it."""
     own = [workplace.open_observer(each, run.context.copy()) for each in observers]
@@ -191,7 +191,7 @@ def _attach_observers(
         [*(Subscription(each, run.wake) for each in workplace.observers), *mine],
         [each for each in own if isinstance(each, AsyncObserver)],
         strict=strict,
-        outer=outer,
+        window=span,
     )
     # Told through the subscription of the run that they belong to: that one waits for them, and
     # answers for what they raise.

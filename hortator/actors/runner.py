@@ -32,7 +32,7 @@ from hortator.actors.crew import Crew, Seat
 from hortator.actors.mailbox import waiting
 from hortator.actors.observer import AsyncObserver, Subscription
 from hortator.protocols.candidate import Status
-from hortator.protocols.deadlines import WORK_SHARE
+from hortator.protocols.deadlines import WORK_SHARE, Window
 from hortator.protocols.errors import ObserverFailed
 from hortator.protocols.result import RunResult, Telemetry
 from hortator.protocols.stopping import CUT_SHORT, StopReason
@@ -52,7 +52,7 @@ class Run(Crew):
         subscriptions: of all observers, the run's own and the runtime's.
         own_observers: async observers that live as long as the run.
         strict: whether an observer's failure fails the run.
-        outer: whether the deadline is that of a scope around the caller.
+        window: the deadline, whose it is, and how far it may be moved.
         finished: set when there is a result or an error.
         parent: the run whose candidate started this one.
         nested: whether it draws on the lease of the candidate that started it.
@@ -65,7 +65,7 @@ class Run(Crew):
     own_observers: Sequence[AsyncObserver]
     parent: Run | None
     strict: bool
-    outer: bool
+    window: Window
     finished: trio.Event
     nested: bool
     passed_on: tuple[Subscription, ...]
@@ -76,11 +76,11 @@ class Run(Crew):
         own_observers: Sequence[AsyncObserver],
         *,
         strict: bool,
-        outer: bool,
+        window: Window,
     ) -> None:
         """Take the observers over, before anything runs."""
         self.subscriptions, self.own_observers = list(subscriptions), own_observers
-        self.strict, self.outer = strict, outer
+        self.strict, self.window = strict, window
         self.finished = trio.Event()
         self.result: RunResult[Any] | None = None
         self.failure: BaseException | None = None
@@ -91,7 +91,29 @@ class Run(Crew):
     @property
     def deadline_reason(self) -> StopReason:
         """What the deadline is called in the result."""
-        return "outer_deadline" if self.outer else "deadline"
+        return "outer_deadline" if self.window.outer else "deadline"
+
+    @property
+    def has_work(self) -> bool:
+        """Whether somebody is in flight, or may still begin."""
+        state = self.state
+        waits = bool(state.flying) or bool(state.queued)
+        return waits or (state.admitting and state.next_index < state.n)
+
+    def extend(self, seconds: float) -> bool:
+        """Move the deadline by so many seconds; see `RunHandle.extend`."""
+        state, window = self.state, self.window.extended(seconds)
+        if state.stopping or not self.has_work or window.deadline <= state.deadline:
+            return False
+        # Whoever ends from then on is late, whether the runner knows already or not.
+        if self.clock.current_time() >= state.deadline:
+            return False
+        self.window, state.deadline = window, window.deadline
+        if self._field is not None:  # else it takes the deadline when it is opened
+            self._field.cancel_scope.deadline = window.deadline
+        self.cleanups.move()
+        self.wake()
+        return True
 
     async def heard(self) -> None:
         """Wait until the run has changed; take everything that says so in one go."""
@@ -135,9 +157,7 @@ async def _work(run: Run) -> None:
     if trio.current_time() >= state.deadline:
         state.stop(run.deadline_reason, trio.current_time())
     run.services.spawn(run.hold_field)
-    while not state.stopping and (
-        state.flying or state.queued or (state.admitting and state.next_index < state.n)
-    ):
+    while not state.stopping and run.has_work:
         until = min(state.deadline, _next_overdue(run))
         with trio.CancelScope(shield=True, deadline=until):
             await run.heard()
@@ -300,4 +320,5 @@ def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:
         seed=state.seed,
         run_id=state.run_id,
         elapsed=trio.current_time() - state.began,
+        requested_n=state.job.n,
     )

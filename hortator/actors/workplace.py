@@ -107,6 +107,14 @@ class Workplace:
 
     def begin(self, run: Run) -> None:
         """Have a run played."""
+        job = run.state.job
+        if job.fitted < job.n:
+            logger.info(
+                "%s: the budget fits %d of %d candidates; the others are left out",
+                run.state.run_id,
+                job.fitted,
+                job.n,
+            )
         self.runs.add(run)
         self.spawn(self._play, run)
 

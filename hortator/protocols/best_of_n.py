@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeAlias
 
 import attrs
 
-from hortator.protocols.budget import Budget, Limits, limits_of, preflight
+from hortator.protocols.budget import Budget, Limits, limits_of, most_that_fit, preflight
 from hortator.protocols.candidate import Generated
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.interfaces import CandidateContext, Generate, Out, Req
@@ -57,6 +57,9 @@ class BestOfN(Generic[Req, Out]):
         estimate: what one candidate's generation is expected to need; it is reserved before
             the candidate starts. `model_calls` counts only if the budget limits it.
         scoring_estimate: what one candidate's scoring is expected to need.
+        fit: what happens if n of both estimates are more than the budget: "raise" refuses the
+            job; "shrink" runs as many as fit, at least one. What a runtime's budget or a run
+            around this one leaves plays no part in it.
         objective: whether a larger or a smaller score is better.
         threshold: a score that is worse is rejected; inclusive.
         tie_tolerance: scores this near to the best one are ties.
@@ -64,9 +67,11 @@ class BestOfN(Generic[Req, Out]):
         stop: what ends the run early; `all_candidates()`, nothing, by default.
         on_early_stop: whether a run that is cut short selects the best so far, or nothing.
         side_effects: "isolate" blocks writes declared with `ctx.effect`.
+        fitted: how many candidates a run has: n, or fewer with fit="shrink". Not an argument.
 
     Raises:
         InvalidJob: a value or callback cannot work as written.
+        DoesNotFit: the budget does not pay for n candidates; with fit="shrink", not for one.
 
     >>> async def generate(request, ctx):
     ...     return f"{request} #{ctx.index}"
@@ -86,6 +91,7 @@ class BestOfN(Generic[Req, Out]):
     budget: Budget = attrs.field(factory=Budget)
     estimate: Usage = DEFAULT_ESTIMATE
     scoring_estimate: Usage = Usage()
+    fit: Literal["raise", "shrink"] = "raise"
     objective: Objective = "max"
     threshold: float | None = None
     tie_tolerance: float = 1e-9
@@ -93,6 +99,7 @@ class BestOfN(Generic[Req, Out]):
     stop: StopRule = attrs.field(factory=all_candidates)
     on_early_stop: Literal["best_so_far", "fail"] = "best_so_far"
     side_effects: Literal["isolate", "allow"] = "isolate"
+    fitted: int = attrs.field(init=False, repr=False)
     limits: Limits = attrs.field(init=False, repr=False)
     rates: Rates = attrs.field(init=False, repr=False)
 
@@ -104,6 +111,7 @@ class BestOfN(Generic[Req, Out]):
         if self.threshold is not None:
             _number("threshold", self.threshold)
         _number("tie_tolerance", self.tie_tolerance, least=0.0, hint="a finite number from 0 up")
+        _one_of("fit", self.fit, ("raise", "shrink"))
         _one_of("objective", self.objective, ("max", "min"))
         _one_of("on_early_stop", self.on_early_stop, ("best_so_far", "fail"))
         _one_of("side_effects", self.side_effects, ("isolate", "allow"))
@@ -125,7 +133,10 @@ class BestOfN(Generic[Req, Out]):
         if any(a + b > MOST for a, b in zip(generation, scoring, strict=True)):
             raise InvalidJob("estimate and scoring_estimate together are too large to count")
         rates = Rates.of(generation, scoring, limits)
-        preflight(limits, rates.combined, self.n)
+        shrinks = self.fit == "shrink"
+        fitted = most_that_fit(limits, rates.combined, self.n) if shrinks else self.n
+        preflight(limits, rates.combined, fitted)
+        object.__setattr__(self, "fitted", fitted)
         object.__setattr__(self, "limits", limits)
         object.__setattr__(self, "rates", rates)
 

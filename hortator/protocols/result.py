@@ -79,7 +79,7 @@ class RunResult(Generic[Out]):
 
     Attributes:
         selected: the record of the best candidate, or None.
-        candidates: all records, in index order, n of them.
+        candidates: all records, in index order: n of them, or as many as fit the budget.
         stop_reason: what ended the run.
         partial: whether the run was cut short (by a deadline, stop, budget or lost slots).
         selected_by: the selector or rule that chose, "" if nothing was.
@@ -88,6 +88,7 @@ class RunResult(Generic[Out]):
         seed: of the run; the same seed gives the candidates the same seeds.
         run_id: unique within the process.
         elapsed: seconds from start to end, grace included.
+        requested_n: the job's n. There are fewer candidates only with `fit="shrink"`.
     """
 
     selected: Candidate[Out] | None
@@ -100,6 +101,9 @@ class RunResult(Generic[Out]):
     seed: int
     run_id: str
     elapsed: float
+    requested_n: int = attrs.field(
+        default=attrs.Factory(lambda self: len(self.candidates), takes_self=True)
+    )
 
     def __repr__(self) -> str:
         return told(self, story_of_run)

@@ -33,7 +33,7 @@ class Roster(Feed):
         job: what is run.
         began: seconds on Trio's clock.
         deadline: seconds on Trio's clock, infinite for none.
-        n: how many candidates there are.
+        n: how many candidates there are: those of the job that fit its budget.
         queued: asks for a lease that wait, by the index of the candidate.
         flying: candidates that have begun and not ended, by index.
         records: of those that have ended, by index; None for the others.
@@ -63,10 +63,10 @@ class Roster(Feed):
         super().__init__(run_id)
         self.job = job
         self.began, self.deadline = began, deadline
-        self.n = job.n
+        self.n = job.fitted
         self.queued: dict[int, Waiter] = {}
         self.flying: dict[int, Attempt] = {}
-        self.records: list[Candidate[Any] | None] = [None] * job.n
+        self.records: list[Candidate[Any] | None] = [None] * job.fitted
         self.next_index = 0
         self.stop_reason: StopReason | None = None
         self.admitting = True

@@ -139,6 +139,7 @@ def test_w_bon_65_the_keys_of_the_report() -> None:
         "format",
         "run_id",
         "seed",
+        "requested_n",
         "stop_reason",
         "partial",
         "selected",
