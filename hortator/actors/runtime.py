@@ -13,16 +13,19 @@ from typing import Any, Literal
 
 import trio
 
+from hortator.actors.batch import batch_scorer
 from hortator.actors.candidate import candidate, play
 from hortator.actors.handle import RunHandle
 from hortator.actors.observer import AsyncObserver, Observer, Subscription, check_observers
 from hortator.actors.runner import Run
 from hortator.actors.scorer import scorer
 from hortator.actors.workplace import Workplace
+from hortator.protocols.batch import as_batch
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import Detached
 from hortator.protocols.deadlines import WORK_SHARE, window
 from hortator.protocols.errors import InvalidJob, RuntimeClosed
+from hortator.protocols.gathering import Gathering
 from hortator.protocols.interfaces import Out, Req
 from hortator.protocols.result import RunResult
 from hortator.protocols.run import RunState
@@ -133,14 +136,16 @@ class Runtime:
             return min(most, span.room, half_of_parent(at))
 
         context = contextvars.copy_context()
-        seated = play if job.candidate_timeout is None else candidate
-        run = Run(self._workplace, context, seated, scorer, self._grace, room)
+        batch = as_batch(job.score)
+        together = batch is not None and batch.together
+        seated = play if job.candidate_timeout is None and not together else candidate
+        run = Run(self._workplace, context, seated, scorer, batch_scorer, self._grace, room)
         context.run(_parent.set, run)
         run.parent = parent
         if parent is not None and adopted:
             parent.children.add(run)
         run.adopt(
-            RunState(
+            (Gathering if together else RunState)(
                 job,
                 request,
                 run_id=f"run-{next(_run_numbers)}",

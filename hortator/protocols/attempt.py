@@ -47,6 +47,7 @@ class Attempt:
         ended: its record is made; its context refuses from now on.
         detached: the run gave up on it; it ends at the runtime.
         over: it has really ended, detached or not.
+        group: those that share its scoring, if the job scores duplicates once.
     """
 
     index: int
@@ -76,6 +77,7 @@ class Attempt:
     coroutine: Any = None
     ctx: Any = None
     space: Any = None
+    group: Any = None
 
     def __init__(
         self,

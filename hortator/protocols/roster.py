@@ -44,6 +44,7 @@ class Roster(Feed):
     began: float
     deadline: float
     n: int
+    sequence: int
     next_index: int
     admitting: bool
     stopping: bool
@@ -71,6 +72,11 @@ class Roster(Feed):
         self._whole_usage = Usage.of(self._whole.charged)
         self._half, self._half_usage = job.rates.half, Usage.of(job.rates.half.charged)
         self._made: tuple[Candidate[Any], ...] | None = None
+
+    @property
+    def limited(self) -> bool:
+        """Whether candidates have limits of their own."""
+        return self.job.candidate_timeout is not None
 
     def cut(self, attempt: Attempt, now: float, error: BaseException | None = None) -> None:
         """End a candidate that was stopped before its own end."""
@@ -189,5 +195,7 @@ class Roster(Feed):
             self._told.append(
                 CandidateEnded(number, self.run_id, index, now, status, detached, attempt.error)
             )
+        if attempt.group is not None:
+            attempt.group.ended(attempt)
         if not self.flying and (self.next_index >= self.n or not self.admitting):
             self._on_idle()
