@@ -21,6 +21,7 @@ from hortator.actors.mailbox import open_mailbox
 from hortator.actors.observer import Subscription
 from hortator.actors.places import Places
 from hortator.actors.threads import GIVEN_UP, ThreadCall, Threads
+from hortator.protocols.account import Account
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.batch import Batch, as_batch
 from hortator.protocols.candidate import Status
@@ -127,6 +128,7 @@ class Crew(Places):
         score: the scorer actor.
         seats: the tasks that play candidates.
         services: what the runtime lends.
+        account: whose budget the run draws on, if it is not nested.
         context: a copy of the one that `start()` was called in.
         generator: the job's generator; `scorer_role` its scorer.
         free_slots: slots that no seat holds.
@@ -144,6 +146,7 @@ class Crew(Places):
     """
 
     services: Services
+    account: Account
     context: contextvars.Context
     score: Callable[[Crew, Seat, Attempt], Awaitable[None]]
     field_open: bool

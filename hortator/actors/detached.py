@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from hortator.actors.callbacks import Failed
+from hortator.protocols.account import Account
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Detached, Status
 from hortator.protocols.usage import Usage
@@ -22,12 +23,14 @@ class DetachedWork:
     Attributes:
         attempt: the candidate, None for an observer.
         ended: whether it has ended since.
+        account: where its lease is settled, None if it has none.
     """
 
     run_id: str
     attempt: Attempt | None
     since: float
     ended: bool
+    account: Account | None
 
     def __init__(
         self,
@@ -37,7 +40,9 @@ class DetachedWork:
         since: float,
         frame: Callable[[], types.FrameType | None] | None,
         coroutine: Any,
+        account: Account | None = None,
     ) -> None:
+        self.account = account
         self.run_id, self.attempt, self.since = run_id, attempt, since
         self.phase: Doing = phase
         self.ended = False

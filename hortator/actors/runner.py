@@ -54,15 +54,20 @@ class Run(Crew):
         strict: whether an observer's failure fails the run.
         finished: set when there is a result or an error.
         parent: the run whose candidate started this one.
+        nested: whether it draws on the lease of the candidate that started it.
+        passed_on: the subscriptions that nested runs tell, too.
         result: the result; set also when there is a failure to raise.
         failure: what `run()` and `result()` raise instead of returning the result.
     """
 
     subscriptions: list[Subscription]
     own_observers: Sequence[AsyncObserver]
+    parent: Run | None
     strict: bool
     deadline_reason: StopReason
     finished: trio.Event
+    nested: bool
+    passed_on: tuple[Subscription, ...]
 
     def prepare(
         self,
@@ -86,7 +91,6 @@ class Run(Crew):
         self.finished = trio.Event()
         self.result: RunResult[Any] | None = None
         self.failure: BaseException | None = None
-        self.parent: Run | None = None
         for subscription in subscriptions:
             subscription.on_failure = self._observer_failed
             self.state.subscribe(subscription.deliver)
@@ -133,7 +137,9 @@ async def _work(run: Run) -> None:
     if trio.current_time() >= state.deadline:
         state.stop(run.deadline_reason, trio.current_time())
     run.services.spawn(run.hold_field)
-    while not state.stopping and (state.flying or (state.admitting and state.next_index < state.n)):
+    while not state.stopping and (
+        state.flying or state.queued or (state.admitting and state.next_index < state.n)
+    ):
         until = min(state.deadline, _next_overdue(run))
         with trio.CancelScope(shield=True, deadline=until):
             await run.heard()

@@ -23,10 +23,10 @@ from hortator.actors.mailbox import open_mailbox
 from hortator.actors.observer import AsyncObserver, Observer, Subscription, SyncObserver, observe
 from hortator.actors.runner import Run, runner
 from hortator.actors.threads import Threads
+from hortator.protocols.account import Account
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.events import LateEnd
 from hortator.protocols.lease import Settled
-from hortator.protocols.ledger import Book
 from hortator.protocols.usage import Usage
 
 logger: logging.Logger = logging.getLogger("hortator")
@@ -37,7 +37,7 @@ class Workplace:
 
     Attributes:
         threads: the worker threads of sync callbacks.
-        book: what all runs that have ended came to, and the leases of detached work.
+        account: the root of all budgets, with what all runs came to.
         runs: those that have no result yet.
         work: what outlived its run, ended or not.
         observers: of all runs.
@@ -45,14 +45,20 @@ class Workplace:
     """
 
     threads: Threads
-    book: Book
+    account: Account
     closing: bool
 
     def __init__(
-        self, nursery: trio.Nursery, *, grace: float, threads: int, exit_grace: float
+        self,
+        nursery: trio.Nursery,
+        account: Account,
+        *,
+        grace: float,
+        threads: int,
+        exit_grace: float,
     ) -> None:
         self.threads = Threads(threads)
-        self.book = Book()
+        self.account = account
         self.runs: set[Run] = set()
         self.work: dict[Attempt | Subscription, DetachedWork] = {}
         self.observers: list[SyncObserver | AsyncObserver] = []
@@ -108,9 +114,15 @@ class Workplace:
         """Take over work that a run gives up on: its lease, and its name."""
         frame = None if seat.thread is None else seat.thread.frame
         self.work[attempt] = DetachedWork(
-            crew.state.run_id, attempt, phase_of(attempt), now, frame, attempt.coroutine
+            crew.state.run_id,
+            attempt,
+            phase_of(attempt),
+            now,
+            frame,
+            attempt.coroutine,
+            crew.account,
         )
-        crew.state.detach(attempt, now, self.book)
+        crew.state.detach(attempt, now, crew.account.book)
 
     def detach_observer(self, crew: Crew, subscription: Subscription, now: float) -> None:
         """Take over an observer whose call does not end."""
@@ -167,6 +179,8 @@ class Workplace:
 
     def _settled_late(self, attempt: Attempt, settled: Settled, value: Any) -> None:
         work = self.work[attempt]
+        assert work.account is not None
+        work.account.settled_late(settled.charged)
         work.end(value, Usage.of(settled.charged))
         self._tell_late(work.run_id, attempt.index, LateEnd, work.record())
         self.tell_changed()
@@ -186,7 +200,10 @@ class Workplace:
             await runner(run)
         finally:
             self.runs.discard(run)
-            self.book.absorb(run.state.book)
+            if run.nested:
+                run.account.book.absorb_marks(run.state.book)
+            else:
+                run.account.end(run.state.book)
             if run.state.interrupt is not None:
                 self._unraised.append(run.state.interrupt)
             if run.parent is not None:

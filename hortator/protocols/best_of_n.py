@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Literal, TypeAlias
 
 import attrs
@@ -15,6 +15,7 @@ from hortator.protocols.candidate import Generated
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.interfaces import CandidateContext, Generate, Out, Req
 from hortator.protocols.lease import Rates
+from hortator.protocols.pool import Pool
 from hortator.protocols.scoring import Objective, ScoreLike
 from hortator.protocols.selection import BestScore, Selector, best_score
 from hortator.protocols.showing import shown
@@ -137,6 +138,16 @@ class BestOfN(Generic[Req, Out]):
         preflight(limits, rates.combined, self.n)
         object.__setattr__(self, "limits", limits)
         object.__setattr__(self, "rates", rates)
+
+    def rates_under(self, pools: Sequence[Pool]) -> Rates:
+        """The rates where these budgets are shared: they too make `model_calls` countable."""
+        calls = self.estimate.model_calls
+        counted = self.rates.generation[_CALLS] == calls
+        if counted or all(_CALLS not in pool.capped for pool in pools):
+            return self.rates
+        rates = self.rates
+        generation = (calls, *rates.generation[1:])
+        return Rates.of(generation, rates.scoring, self.limits)
 
 
 def _scoring(job: BestOfN[Any, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Generic, Literal, TypeAlias
 
 import attrs
 
+from hortator.protocols.attribution import Attribution
 from hortator.protocols.interfaces import Out
 from hortator.protocols.scoring import Score
 from hortator.protocols.usage import Usage
@@ -104,13 +105,15 @@ class Candidate(Generic[Out]):
         partial: `output` was published by work that was cut, or that failed, before its end.
         score: of `output`, if it was scored.
         error: what it failed of, as itself.
-        usage: what the budget was charged for it.
+        usage: what the budget was charged for it, the runs that it started included.
         estimated: whether part of `usage` is the estimate, for want of a report.
         started: seconds from the run's start to its own, None if it never started.
         elapsed: seconds from its start to its end.
         effects: what became of its side effects, in the order of their declaration.
         eligible: whether it may be selected: its status is `eligible`, or it was cut and its
             last scored publication is acceptable.
+        scoring: the part of `usage` that its scoring came to.
+        nested: what the runs that it started came to, a tree each.
     """
 
     index: int
@@ -127,6 +130,8 @@ class Candidate(Generic[Out]):
     elapsed: float = 0.0
     effects: tuple[Effect, ...] = ()
     eligible: bool = False
+    scoring: Usage = Usage()
+    nested: tuple[Attribution, ...] = ()
 
 
 @attrs.frozen

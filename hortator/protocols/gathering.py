@@ -8,6 +8,8 @@ from typing import Any
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.batch import RESERVE_SHARE, as_batch
 from hortator.protocols.candidate import Status
+from hortator.protocols.lease import Lease
+from hortator.protocols.queue import Waiter
 from hortator.protocols.run import RunState
 from hortator.protocols.stopping import StopReason
 
@@ -44,11 +46,19 @@ class Gathering(RunState):
 
     def begin(self, now: float) -> Attempt | None:
         """Start the next candidate, unless it could not be scored any more."""
-        if now >= self.gather_at:
-            return None
-        attempt = super().begin(now)
-        if attempt is not None:
-            attempt.limit = min(self._own_limit(attempt), self.gather_at)
+        return super().begin(self._for_beginners(now))
+
+    def begin_leased(self, ask: Waiter, now: float) -> Attempt | None:
+        """Start the candidate whose ask has been answered, by the same rule."""
+        return super().begin_leased(ask, self._for_beginners(now))
+
+    def _for_beginners(self, now: float) -> float:
+        """To whoever has not begun, the time of the call is the deadline."""
+        return self.deadline if now >= self.gather_at else now
+
+    def _started(self, index: int, lease: Lease, now: float) -> Attempt:
+        attempt = super()._started(index, lease, now)
+        attempt.limit = min(self._own_limit(attempt), self.gather_at)
         return attempt
 
     def generated(self, attempt: Attempt, output: Any, now: float) -> bool:
@@ -56,6 +66,8 @@ class Gathering(RunState):
         if not super().generated(attempt, output, now):
             return False
         attempt.limit = self._own_limit(attempt)
+        # It gives nothing back before the call: those that wait for a lease can't hope for its.
+        self.book.rest(attempt.lease)
         return True
 
     def gather(self, now: float, reason: StopReason) -> bool:
@@ -73,11 +85,14 @@ class Gathering(RunState):
         self.called = True
         if unfinished:
             self.stop(reason, now, in_flight=False)
+        for attempt in self.flying.values():
+            if attempt.status is Status.GENERATED:
+                self.book.resume(attempt.lease)
         return True
 
     def _somebody_generates(self) -> bool:
         """Whether somebody generates, or may still start."""
-        if self.admitting and self.next_index < self.n:
+        if self.admitting and (self.next_index < self.n or self.queued):
             return True
         # Whoever was found the last time is asked first: else n ends would look at n each.
         known = self._witness

@@ -8,13 +8,14 @@ from typing import Any, Generic
 
 import attrs
 
+from hortator.protocols.attribution import Attribution, of_run
 from hortator.protocols.candidate import Candidate, Status
 from hortator.protocols.errors import NoEligibleCandidate
 from hortator.protocols.interfaces import Out
 from hortator.protocols.report import dump
 from hortator.protocols.showing import shown
 from hortator.protocols.stopping import StopReason
-from hortator.protocols.usage import UsageReport
+from hortator.protocols.usage import UsageReport, exact
 
 
 @attrs.frozen(kw_only=True)
@@ -115,6 +116,15 @@ class RunResult(Generic[Out]):
         if self.selected is None:
             raise self._nothing_selected()
         return self
+
+    @property
+    def attribution(self) -> Attribution:
+        """Who was charged what: the run, its candidates, the runs that those started.
+
+        The leaves sum to the root, `usage.charged`. What detached work comes to after the run
+        stands in `Runtime.attribution`.
+        """
+        return of_run(self.run_id, exact(self.usage.charged), self.candidates)
 
     def to_json(self, *, encode: Callable[[Any], Any] | None = None) -> str:
         """The report of this run as one JSON object.

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hortator.protocols.attempt import Attempt
+from hortator.protocols.attempt import Attempt, NestedRun
+from hortator.protocols.attribution import Attribution
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import STEPS, Candidate, Status
 from hortator.protocols.events import CandidateEnded
 from hortator.protocols.feed import Feed
-from hortator.protocols.lease import Settled
+from hortator.protocols.lease import Rates, Settled
 from hortator.protocols.ledger import Book
+from hortator.protocols.queue import Waiter
 from hortator.protocols.scoring import passes
 from hortator.protocols.stopping import StopReason
 from hortator.protocols.usage import NOTHING, Usage
@@ -32,6 +34,7 @@ class Roster(Feed):
         began: seconds on Trio's clock.
         deadline: seconds on Trio's clock, infinite for none.
         n: how many candidates there are.
+        queued: asks for a lease that wait, by the index of the candidate.
         flying: candidates that have begun and not ended, by index.
         records: of those that have ended, by index; None for the others.
         next_index: the first candidate that has not begun.
@@ -52,6 +55,7 @@ class Roster(Feed):
     def __init__(
         self,
         job: BestOfN[Any, Any],
+        rates: Rates,
         run_id: str,
         began: float,
         deadline: float,
@@ -61,6 +65,7 @@ class Roster(Feed):
         self.job = job
         self.began, self.deadline = began, deadline
         self.n = job.n
+        self.queued: dict[int, Waiter] = {}
         self.flying: dict[int, Attempt] = {}
         self.records: list[Candidate[Any] | None] = [None] * job.n
         self.next_index = 0
@@ -68,9 +73,9 @@ class Roster(Feed):
         self.admitting = True
         self.stopping = False
         self._on_idle = on_idle
-        self._whole = job.rates.whole
-        self._whole_usage = Usage.of(self._whole.charged)
-        self._half, self._half_usage = job.rates.half, Usage.of(job.rates.half.charged)
+        self._whole, self._half = rates.whole, rates.half
+        self._whole_usage, self._half_usage = Usage.of(rates.combined), Usage.of(rates.generation)
+        self._whole_scoring = Usage.of(rates.scoring)
         self._made: tuple[Candidate[Any], ...] | None = None
 
     @property
@@ -101,7 +106,8 @@ class Roster(Feed):
             raise AssertionError(f"candidate {attempt.index} was settled twice")
         attempt.status, attempt.ended, attempt.over = status, True, True
         attempt.error = error
-        self._record(attempt, settled, now, was_cut, detached=False)
+        nested = () if attempt.nested is None else self._let_go(attempt.nested, now)
+        self._record(attempt, settled, now, was_cut, detached=False, nested=nested)
 
     def detach(self, attempt: Attempt, now: float, to: Book) -> None:
         """Give up on work that does not end: its lease moves, its record stays at its phase."""
@@ -130,6 +136,12 @@ class Roster(Feed):
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _let_go(self, nested: list[NestedRun], now: float) -> tuple[Attribution, ...]:
+        """Stop what the candidate has started and left; what that holds is taken as spent."""
+        for run in nested:
+            run.abandon(now)
+        return tuple(run.attribution() for run in nested)
+
     def _if_late(self, attempt: Attempt, status: Status, now: float) -> Status:
         """Whatever ends at or after the deadline is timed out, unless a stop came before that."""
         if not self.late(attempt, now) or status is Status.SKIPPED:
@@ -149,7 +161,14 @@ class Roster(Feed):
         return Status.TIMED_OUT if self.late(attempt, now) or self.stopping else Status.CANCELLED
 
     def _record(
-        self, attempt: Attempt, settled: Settled, now: float, was_cut: bool, *, detached: bool
+        self,
+        attempt: Attempt,
+        settled: Settled,
+        now: float,
+        was_cut: bool,
+        *,
+        detached: bool,
+        nested: tuple[Attribution, ...] = (),
     ) -> None:
         index = attempt.index
         assert self.records[index] is None, f"candidate {index} ended twice"
@@ -165,12 +184,15 @@ class Roster(Feed):
                     and best is not None
                     and passes(best, self.job.threshold, self.job.objective)
                 )
+        scoring = _NO_USAGE
         if settled is self._whole:
-            usage = self._whole_usage
+            usage, scoring = self._whole_usage, self._whole_scoring
         elif settled is self._half:
             usage = self._half_usage
+        elif settled is _UNTOUCHED:
+            usage = _NO_USAGE
         else:
-            usage = Usage.of(settled.charged) if settled is not _UNTOUCHED else _NO_USAGE
+            usage, scoring = Usage.of(settled.charged), Usage.of(settled.scoring)
         effects = attempt.effects
         self.records[index] = Candidate(
             index,
@@ -187,6 +209,8 @@ class Roster(Feed):
             now - attempt.started,
             () if effects is None else tuple(effect.record() for effect in effects),
             eligible,
+            scoring,
+            nested,
         )
         del self.flying[index]
         number = self.sequence
@@ -197,5 +221,9 @@ class Roster(Feed):
             )
         if attempt.group is not None:
             attempt.group.ended(attempt)
-        if not self.flying and (self.next_index >= self.n or not self.admitting):
+        if (
+            not self.flying
+            and not self.queued
+            and (self.next_index >= self.n or not self.admitting)
+        ):
             self._on_idle()

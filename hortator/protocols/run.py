@@ -7,10 +7,11 @@ run's event sequence; it owns the book and every record.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hortator.protocols.attempt import Attempt
+from hortator.protocols.attribution import Attribution, of_run
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import Candidate, Status
 from hortator.protocols.copying import CONTAINERS, private_copy
@@ -24,12 +25,15 @@ from hortator.protocols.events import (
     CandidateStarted,
     RunFinished,
 )
+from hortator.protocols.lease import Lease
 from hortator.protocols.ledger import Book
+from hortator.protocols.pool import Pool
+from hortator.protocols.queue import Waiter
 from hortator.protocols.result import Snapshot
 from hortator.protocols.roster import Roster
 from hortator.protocols.scoring import Score, passes
 from hortator.protocols.stopping import CUT_SHORT, StopReason
-from hortator.protocols.usage import Usage
+from hortator.protocols.usage import Usage, plus
 
 
 class RunState(Roster):
@@ -46,6 +50,7 @@ class RunState(Roster):
         request: the run's own copy; each candidate gets one of its own where it is a container.
         seed: of the run.
         book: the run's leases.
+        parked: the ask of the candidate that `begin` has just put into the queue.
         denied: whether some candidate got no lease.
         first: the index of the candidate that met `first_accepted`.
         interrupt: what `run()` raises instead of a result: a KeyboardInterrupt or SystemExit out
@@ -72,16 +77,18 @@ class RunState(Roster):
         seed: int,
         began: float,
         deadline: float,
+        pools: Sequence[Pool] = (),
         on_stop: Callable[[float], None],
         on_idle: Callable[[], None],
     ) -> None:
-        super().__init__(job, run_id, began, deadline, on_idle)
+        self.book = Book(job.limits, job.rates_under(pools), pools, run_id)
+        super().__init__(job, self.book.rates, run_id, began, deadline, on_idle)
         self.request = private_copy(request)
         # Only containers are copied: what private_copy shares once, it shares for all.
         self._shared = type(request) not in CONTAINERS
         self.seed = seed
-        self.book = Book(job.limits, job.rates)
         self.denied = False
+        self.parked: Waiter | None = None
         self.first: int | None = None
         self.interrupt: BaseException | None = None
         self._on_stop = on_stop
@@ -95,27 +102,50 @@ class RunState(Roster):
             self.next_index = index + 1
             lease = self.book.reserve(index)
             if lease is None:
-                self.denied = True
-                self._deny(index, now)
-                continue
-            timeout = self.job.candidate_timeout
-            attempt = self.flying[index] = Attempt(
-                index,
-                self.request if self._shared else private_copy(self.request),
-                lease,
-                self.book,
-                now,
-                None if timeout is None else now + timeout,
-            )
-            number = self.sequence
-            self.sequence = number + 2
-            if self.subscribers:
-                self._told.append(CandidateStarted(number, self.run_id, index, now))
-                self._told.append(
-                    CandidateLeased(number + 1, self.run_id, index, now, lease.number)
-                )
-            return attempt
+                ask = self.book.ask_for_lease(index)
+                if ask.granted is None:
+                    self.queued[index] = self.parked = ask
+                    return None
+                lease = ask.lease
+            if lease is not None:
+                return self._started(index, lease, now)
+            self._deny(index, now)
         return None
+
+    def begin_leased(self, ask: Waiter, now: float) -> Attempt | None:
+        """Start the candidate whose ask has been answered; None if it does not start.
+
+        A lease that was granted to a candidate that may not start any more is handed back.
+        """
+        del self.queued[ask.index]
+        attempt = None
+        if not self.admitting or now >= self.deadline:
+            if ask.lease is not None:
+                self.book.settle(ask.lease, generated=False, scored=False, cut=False)
+        elif ask.lease is not None:
+            attempt = self._started(ask.index, ask.lease, now)
+        else:
+            self._deny(ask.index, now)
+        if not self.flying and not self.queued:
+            self._on_idle()
+        return attempt
+
+    def _started(self, index: int, lease: Lease, now: float) -> Attempt:
+        timeout = self.job.candidate_timeout
+        attempt = self.flying[index] = Attempt(
+            index,
+            self.request if self._shared else private_copy(self.request),
+            lease,
+            self.book,
+            now,
+            None if timeout is None else now + timeout,
+        )
+        number = self.sequence
+        self.sequence = number + 2
+        if self.subscribers:
+            self._told.append(CandidateStarted(number, self.run_id, index, now))
+            self._told.append(CandidateLeased(number + 1, self.run_id, index, now, lease.number))
+        return attempt
 
     def generated(self, attempt: Attempt, output: Any, now: float) -> bool:
         """Take in an output; whether it is to be scored (not if the run is stopping, or late)."""
@@ -187,11 +217,24 @@ class RunState(Roster):
             return
         self.admitting = False
         self.stop_reason = reason
+        for ask in tuple(self.queued.values()):
+            ask.withdraw()
         if in_flight:
             self.stopping = True
             self._on_stop(now)
         elif not self.flying:
             self._on_idle()
+
+    def abandon(self, now: float) -> None:
+        """The candidate that started this run has ended: stop it, if it goes on."""
+        self.stop("cancelled", now)
+
+    def attribution(self) -> Attribution:
+        """What the run came to; what it still holds is taken as spent if it has not ended."""
+        charged = self.book.settled
+        if not self.closed:
+            charged = plus(charged, self.book.promised)
+        return of_run(self.run_id, charged, self.candidates())
 
     def close(self, now: float, selected: int | None) -> RunFinished:
         """Skip what never started, freeze the book and make the terminal event."""
@@ -260,5 +303,6 @@ class RunState(Roster):
     # -- inside ----------------------------------------------------------------------------------
 
     def _deny(self, index: int, now: float) -> None:
+        self.denied = True
         self.records[index] = Candidate(index, Status.BUDGET_EXCEEDED, request=self.request)
         self.tell(CandidateEnded, index, now, Status.BUDGET_EXCEEDED, False, None)

@@ -172,6 +172,11 @@ def plus(left: Amounts, right: Amounts) -> Amounts:
     return tuple([min(a + b, MOST) for a, b in zip(left, right, strict=True)])
 
 
+def minus(left: Amounts, right: Amounts) -> Amounts:
+    """Take one amount from another; no dimension goes below zero."""
+    return tuple([max(a - b, 0) for a, b in zip(left, right, strict=True)])
+
+
 def most(left: Amounts, right: Amounts) -> Amounts:
     """The larger of two amounts in each dimension."""
     return tuple(map(max, left, right))
@@ -243,3 +248,14 @@ class UsageReport:
     estimated: int = 0
     malformed: tuple[Malformed, ...] = ()
     double_settlements: int = 0
+
+    def __add__(self, other: UsageReport) -> UsageReport:
+        """Both together, view by view."""
+        return UsageReport(
+            reported=self.reported + other.reported,
+            charged=self.charged + other.charged,
+            outstanding=self.outstanding + other.outstanding,
+            estimated=self.estimated + other.estimated,
+            malformed=self.malformed + other.malformed,
+            double_settlements=self.double_settlements + other.double_settlements,
+        )
