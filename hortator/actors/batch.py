@@ -109,11 +109,10 @@ async def _score(crew: Crew, seat: Seat, batch: Batch) -> None:
     finally:
         batch.over = True
         if not came_back:
-            for attempt in batch.attempts:
+            for attempt in batch.unsettled:
                 crew.was_cut(attempt)
     if isinstance(answer, Failed) or batch.detached:
-        for attempt in batch.attempts:
-            crew.ended_badly(attempt, answer)
+        _fail(crew, batch, answer)
     else:
         _hand_out(crew, batch, answer)
 
@@ -140,9 +139,8 @@ async def _in_thread(
         return True
 
     def late(value: Any) -> None:
-        for attempt in batch.attempts:
-            if attempt.detached:
-                crew.services.ended_late(attempt, value)
+        for attempt in batch.unsettled:
+            crew.services.ended_late(attempt, value)
 
     indices = ", ".join(str(attempt.index) for attempt in batch.attempts)
     seat.thread = thread = ThreadCall(
@@ -163,6 +161,19 @@ async def _in_thread(
     return await call_user(lambda: value, (), space, batch)
 
 
+def _fail(crew: Crew, batch: Batch, answer: Any) -> None:
+    """The call raised, or it came back after the run had given up on it."""
+    if not batch.unsettled:
+        return
+    *others, last = batch.unsettled
+    for attempt in others:
+        if attempt.detached:
+            crew.ended_badly(attempt, answer)
+        else:
+            crew.state.failed(attempt, answer.error, crew.clock.current_time())
+    crew.ended_badly(last, answer)  # it stops the run, if this has to be
+
+
 def _hand_out(crew: Crew, batch: Batch, answer: Any) -> None:
     """Give each candidate its score, in index order."""
     state, attempts, items = crew.state, batch.attempts, []
@@ -174,9 +185,8 @@ def _hand_out(crew: Crew, batch: Batch, answer: Any) -> None:
         for position, item in enumerate(items):
             # What it cost is spent all the same. Whose it was can't be told any more.
             _record_usage(attempts[min(position, len(attempts) - 1)], item)
-        for attempt in attempts:
-            if not attempt.ended:
-                state.failed(attempt, error, now)
+        for attempt in batch.unsettled:
+            state.failed(attempt, error, now)
         return
     for attempt, score, item in zip(attempts, scores, items, strict=True):
         if attempt.ended:

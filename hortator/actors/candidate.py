@@ -33,8 +33,8 @@ async def candidate(crew: Crew, seat: Seat) -> None:
     """
     done = False
     while not done:
-        with trio.CancelScope() as scope:
-            done = await play(crew, seat, scope)
+        with trio.CancelScope() as seat.scope:
+            done = await play(crew, seat, seat.scope)
         seat.attempt = None
 
 

@@ -40,17 +40,19 @@ class Seat:
         batch: the scoring call that it plays instead.
         thread: the sync callback that it waits for.
         slot: whether it holds one.
+        scope: what cuts its candidate alone, if candidates have limits of their own.
     """
 
     slot: bool
 
-    __slots__ = ("_crew", "attempt", "batch", "slot", "thread")
+    __slots__ = ("_crew", "attempt", "batch", "scope", "slot", "thread")
 
     def __init__(self, crew: Crew, slot: bool) -> None:
         self._crew = crew
         self.attempt: Attempt | None = None
         self.batch: Batch | None = None
         self.thread: ThreadCall | None = None
+        self.scope: trio.CancelScope | None = None
         self.slot = slot
 
     @property
@@ -248,6 +250,15 @@ class Crew(Places):
             pending -= 1
             self.open_seat(slot=True)
 
+    def follow_deadline(self) -> None:
+        """The deadline was moved: with it move the ends of generating that hang on it."""
+        for seat in self.seats:
+            attempt = seat.attempt
+            if self.gathering is None or seat.scope is None or attempt is None:
+                continue
+            if attempt.status is Status.GENERATING and not attempt.ended:
+                attempt.limit = seat.scope.deadline = self.gathering.limit_of(attempt)
+
     def open_seat(self, *, slot: bool) -> None:
         """Start a task: with a slot to generate, without one to score what waits."""
         # The field is open: whoever opens another seat sits in one, or one is stuck there.
@@ -276,7 +287,7 @@ class Crew(Places):
             self.seats.discard(seat)
             if seat.slot:
                 self.free_slots += 1
-            if self.gathers:
+            if self.gathering is not None:
                 self.gather()
             if not self.state.stopping:  # else the runner tells of all these ends at once
                 self.state.flush()

@@ -31,8 +31,7 @@ class Places:
         scoring: how many do; a batch takes its place when its seat is opened.
         unscored: candidates that wait in the scorer's mailbox.
         batched: whether they are scored many in one call.
-        gathers: whether they are all scored in one call.
-        deadline_reason: what the deadline is called in the result.
+        gathering: the rules, if they are all scored in one call; else None.
     """
 
     state: RunState
@@ -41,8 +40,12 @@ class Places:
     scoring: int
     unscored: int
     batched: bool
-    gathers: bool
-    deadline_reason: StopReason
+    gathering: Gathering | None
+
+    @property
+    def deadline_reason(self) -> StopReason:
+        """What the deadline is called in the result."""
+        raise NotImplementedError
 
     def open_seat(self, *, slot: bool) -> None:
         """Start a task for what is to be done."""
@@ -61,8 +64,7 @@ class Places:
         self.batched = batch is not None
         self.places = job.score_concurrency or (1 if self.batched else job.max_concurrency)
         self._most = None if batch is None else batch.size
-        self._gathering = state if isinstance(state, Gathering) else None
-        self.gathers = self._gathering is not None
+        self.gathering = state if isinstance(state, Gathering) else None
         once = job.score_once
         self._duplicates = None if once is None else Duplicates(once, self._score_next)
         # Opened when somebody has to wait.
@@ -111,7 +113,7 @@ class Places:
 
     def gather(self) -> None:
         """Have everything scored in one call, if that is due."""
-        gathering, now = self._gathering, self.clock.current_time()
+        gathering, now = self.gathering, self.clock.current_time()
         if gathering is not None and gathering.gather(now, self.deadline_reason):
             self.offer_places()
 
@@ -129,7 +131,7 @@ class Places:
             self._scorer, self._scorer_mailbox = open_mailbox(Finished)
         self.unscored += 1
         self._scorer.send_nowait(Finished(attempt))
-        if self._gathering is None:
+        if self.gathering is None:
             self.offer_places()
 
     def _next(self) -> Attempt:
@@ -152,13 +154,17 @@ class Places:
             return True
         if group.score is not None:
             self.state.take_over(attempt, group.score, self.clock.current_time())
+        else:
+            # It gives nothing back before the first one's end, which may wait for more.
+            attempt.book.rest(attempt.lease)
         return False
 
     def _score_next(self, attempt: Attempt, lost: Attempt) -> None:
         """The first of some duplicates has got no score: this one is to be scored instead."""
         if self.state.stopping:
             return  # it is cut with all the others that wait
-        if self._gathering is None or not self._gathering.called:
+        attempt.book.resume(attempt.lease)
+        if self.gathering is None or not self.gathering.called:
             self._wait(attempt)
             return
         # The one call was made: what its first one failed of, they have all failed of.

@@ -52,6 +52,7 @@ class Run(Crew):
         subscriptions: of all observers, the run's own and the runtime's.
         own_observers: async observers that live as long as the run.
         strict: whether an observer's failure fails the run.
+        outer: whether the deadline is that of a scope around the caller.
         finished: set when there is a result or an error.
         parent: the run whose candidate started this one.
         nested: whether it draws on the lease of the candidate that started it.
@@ -64,7 +65,7 @@ class Run(Crew):
     own_observers: Sequence[AsyncObserver]
     parent: Run | None
     strict: bool
-    deadline_reason: StopReason
+    outer: bool
     finished: trio.Event
     nested: bool
     passed_on: tuple[Subscription, ...]
@@ -77,23 +78,20 @@ class Run(Crew):
         strict: bool,
         outer: bool,
     ) -> None:
-        """Take the observers over, before anything runs.
-
-        Args:
-            subscriptions: of all observers.
-            own_observers: async ones that live as long as the run.
-            strict: whether an observer's failure fails the run.
-            outer: whether the deadline is that of a scope around the caller.
-        """
+        """Take the observers over, before anything runs."""
         self.subscriptions, self.own_observers = list(subscriptions), own_observers
-        self.strict = strict
-        self.deadline_reason = "outer_deadline" if outer else "deadline"
+        self.strict, self.outer = strict, outer
         self.finished = trio.Event()
         self.result: RunResult[Any] | None = None
         self.failure: BaseException | None = None
         for subscription in subscriptions:
             subscription.on_failure = self._observer_failed
             self.state.subscribe(subscription.deliver)
+
+    @property
+    def deadline_reason(self) -> StopReason:
+        """What the deadline is called in the result."""
+        return "outer_deadline" if self.outer else "deadline"
 
     async def heard(self) -> None:
         """Wait until the run has changed; take everything that says so in one go."""

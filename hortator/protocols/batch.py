@@ -126,6 +126,11 @@ class Batch:
         self.coroutine: Any = None
 
     @property
+    def unsettled(self) -> list[Attempt]:
+        """The candidates that have not ended yet, detached ones among them."""
+        return [attempt for attempt in self.attempts if not attempt.over]
+
+    @property
     def detached(self) -> bool:
         """Whether the run gave up on it: on all of its candidates at once."""
         return any(attempt.detached for attempt in self.attempts)

@@ -58,8 +58,12 @@ class Gathering(RunState):
 
     def _started(self, index: int, lease: Lease, now: float) -> Attempt:
         attempt = super()._started(index, lease, now)
-        attempt.limit = min(self._own_limit(attempt), self.gather_at)
+        attempt.limit = self.limit_of(attempt)
         return attempt
+
+    def limit_of(self, attempt: Attempt) -> float:
+        """When a candidate that generates is cut: at its own limit, or for the call."""
+        return min(self._own_limit(attempt), self.gather_at)
 
     def generated(self, attempt: Attempt, output: Any, now: float) -> bool:
         """Take in an output; whether it is to be scored."""
