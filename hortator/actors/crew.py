@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextvars
 import inspect
-import math
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -20,75 +19,17 @@ from hortator.actors.callbacks import Failed, Interrupt, call_user
 from hortator.actors.mailbox import open_mailbox
 from hortator.actors.observer import Subscription
 from hortator.actors.places import Places
+from hortator.actors.seat import Seat as Seat
 from hortator.actors.threads import GIVEN_UP, ThreadCall, Threads
 from hortator.protocols.account import Account
 from hortator.protocols.attempt import Attempt
-from hortator.protocols.batch import Batch, as_batch
+from hortator.protocols.batch import as_batch
 from hortator.protocols.candidate import Status
 from hortator.protocols.deadlines import Grace, grace_from
 from hortator.protocols.errors import RunStopping
 from hortator.protocols.messages import Look, Role
 from hortator.protocols.run import RunState
 from hortator.protocols.signatures import is_async
-
-
-class Seat:
-    """One task of a run's pool.
-
-    Attributes:
-        attempt: the candidate that it plays.
-        batch: the scoring call that it plays instead.
-        thread: the sync callback that it waits for.
-        slot: whether it holds one.
-        scope: what cuts its candidate alone, if candidates have limits of their own.
-    """
-
-    slot: bool
-
-    __slots__ = ("_crew", "attempt", "batch", "scope", "slot", "thread")
-
-    def __init__(self, crew: Crew, slot: bool) -> None:
-        self._crew = crew
-        self.attempt: Attempt | None = None
-        self.batch: Batch | None = None
-        self.thread: ThreadCall | None = None
-        self.scope: trio.CancelScope | None = None
-        self.slot = slot
-
-    @property
-    def playing(self) -> list[Attempt]:
-        """The candidates that it plays and that have not ended."""
-        played = (self.attempt,) if self.batch is None else self.batch.attempts
-        return [attempt for attempt in played if attempt is not None and not attempt.ended]
-
-    @property
-    def steps(self) -> int:
-        """How often the callback has been resumed that it waits for."""
-        if self.batch is not None:
-            return self.batch.steps
-        return 0 if self.attempt is None else self.attempt.steps
-
-    @property
-    def limit(self) -> float:
-        """When the own time of all that it plays is up; infinite if they have none."""
-        limits = [attempt.limit for attempt in self.playing]
-        return max((math.inf if each is None else each for each in limits), default=math.inf)
-
-    @property
-    def stuck(self) -> bool:
-        """Whether the run has given up on it."""
-        if self.batch is not None:
-            return self.batch.detached
-        return self.attempt is not None and self.attempt.detached
-
-    def on_suspend(self) -> None:
-        """A scorer lets the loop go: tell what was held back, let somebody else generate."""
-        crew = self._crew
-        crew.state.flush()
-        if self.slot:
-            self.slot = False
-            crew.free_slots += 1
-            crew.fill_seats()
 
 
 class Services(Protocol):
