@@ -26,6 +26,7 @@ from hortator.actors.runtime import (
     best_of_n as best_of_n,
     open_runtime as open_runtime,
 )
+from hortator.protocols.batch import BatchScorer as BatchScorer
 from hortator.protocols.best_of_n import BestOfN as BestOfN
 from hortator.protocols.budget import Budget as Budget
 from hortator.protocols.candidate import (

@@ -20,6 +20,7 @@ PACKAGE = Path(hortator.__file__).parent
 
 NAMES = {
     # to run a job
+    "BatchScorer",
     "BestOfN",
     "Budget",
     "Runtime",

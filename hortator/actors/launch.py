@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 import trio
 
+from hortator.actors.batch import batch_scorer
 from hortator.actors.candidate import candidate, play
 from hortator.actors.context import current
 from hortator.actors.observer import AsyncObserver, Observer, Subscription
@@ -24,9 +25,11 @@ from hortator.actors.scorer import scorer
 from hortator.actors.workplace import Workplace
 from hortator.protocols.account import Account
 from hortator.protocols.attempt import Attempt
+from hortator.protocols.batch import as_batch
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.deadlines import WORK_SHARE, Window, window
 from hortator.protocols.errors import InvalidJob, RunEnded
+from hortator.protocols.gathering import Gathering
 from hortator.protocols.lease import Phase
 from hortator.protocols.pool import Pool
 from hortator.protocols.run import RunState
@@ -114,8 +117,10 @@ def launch(
         return min(most, run.window.room, half_of_parent(at))
 
     context = contextvars.copy_context()
-    seated = play if job.candidate_timeout is None else candidate
-    run = Run(workplace, context, seated, scorer, grace, room)
+    batch = as_batch(job.score)
+    together = batch is not None and batch.together
+    seated = play if job.candidate_timeout is None and not together else candidate
+    run = Run(workplace, context, seated, scorer, batch_scorer, grace, room)
     context.run(_run.set, run)
     context.run(current.set, None)
     run.parent, run.account, run.nested = parent, account, attempt is not None
@@ -123,7 +128,7 @@ def launch(
         parent.children.add(run)
     pools = _pools(attempt, account)
     run.adopt(
-        RunState(
+        (Gathering if together else RunState)(
             job,
             request,
             run_id=_run_id(parent, attempt),

@@ -164,8 +164,9 @@ async def _work(run: Run) -> None:
         now = trio.current_time()
         if now >= state.deadline:
             state.stop(run.deadline_reason, now)
-        elif state.job.candidate_timeout is not None:
+        elif state.limited:
             await _give_up_on_overdue(run)
+            run.gather()
     if run.grace is None:
         run.begin_grace(trio.current_time())
 
@@ -175,16 +176,22 @@ def _next_overdue(run: Run) -> float:
 
     One that waits to be scored has nothing to unwind: it is cut at its timeout.
     """
-    timeout = run.state.job.candidate_timeout
-    if timeout is None:
+    state = run.state
+    if not state.limited:
         return math.inf
     share = WORK_SHARE * run.grace_seconds
+    calls = [seat for seat in run.seats if seat.batch is not None]
+    called = {attempt.index for seat in calls for attempt in seat.playing}
     due = [
         attempt.limit + (0.0 if attempt.status is Status.GENERATED else share)
-        for attempt in run.state.flying.values()
-        if attempt.limit is not None
+        for attempt in state.flying.values()
+        if attempt.limit is not None and attempt.index not in called
     ]
-    return min(due, default=trio.current_time() + timeout + share)
+    due += [seat.limit + share for seat in calls]
+    timeout = state.job.candidate_timeout
+    if timeout is not None:
+        due.append(trio.current_time() + timeout + share)  # of whoever begins meanwhile
+    return min(due, default=math.inf)
 
 
 async def _give_up_on_overdue(run: Run) -> None:
@@ -192,10 +199,7 @@ async def _give_up_on_overdue(run: Run) -> None:
     state = run.state
 
     def overdue(seat: Seat) -> bool:
-        attempt = seat.attempt
-        if attempt is None or attempt.ended or attempt.limit is None:
-            return False
-        return trio.current_time() >= attempt.limit + WORK_SHARE * run.grace_seconds
+        return trio.current_time() >= seat.limit + WORK_SHARE * run.grace_seconds
 
     run.cut_waiting(trio.current_time())
     if any(overdue(seat) for seat in run.seats):
@@ -203,7 +207,8 @@ async def _give_up_on_overdue(run: Run) -> None:
     for seat in [seat for seat in run.seats if overdue(seat)]:
         run.give_up_on(seat, trio.current_time())
     state.flush()
-    if run.lost_slots >= state.job.max_concurrency and state.next_index < state.n:
+    pending = state.admitting and state.next_index < state.n
+    if run.lost_slots >= state.job.max_concurrency and pending:
         # Nobody can generate any more; those that are being scored end first.
         state.stop("slots_lost", trio.current_time(), in_flight=not state.flying)
 
@@ -218,7 +223,7 @@ async def _unwind(run: Run) -> None:
     await _last_passes(run, lambda seat: True)
     now = trio.current_time()
     for seat in list(run.seats):
-        if seat.attempt is not None and not seat.attempt.ended:
+        if seat.playing:
             run.give_up_on(seat, now)
     await _passes_while(lambda: _leaving(run))
 
@@ -232,8 +237,8 @@ async def _last_passes(run: Run, due: Callable[[Seat], bool]) -> None:
     """
     before, still = -1, 0
     for _ in range(MOST_PASSES):
-        left = [s.attempt for s in run.seats if s.attempt and not s.attempt.ended and due(s)]
-        steps = sum(attempt.steps for attempt in left)
+        left = [seat for seat in run.seats if seat.playing and due(seat)]
+        steps = sum(seat.steps for seat in left)
         still = still + 1 if steps == before else 0
         before = steps
         if not left or still == FEWEST_PASSES:
@@ -243,7 +248,7 @@ async def _last_passes(run: Run, due: Callable[[Seat], bool]) -> None:
 
 def _leaving(run: Run) -> bool:
     """Whether tasks of the run are about to end by themselves."""
-    stuck = any(seat.attempt is not None and seat.attempt.detached for seat in run.seats)
+    stuck = any(seat.stuck for seat in run.seats)
     return run.field_open and not stuck
 
 

@@ -9,16 +9,17 @@ from typing import Any, Generic, Literal, TypeAlias
 
 import attrs
 
+from hortator.protocols.batch import BatchScorer, as_batch
 from hortator.protocols.budget import Budget, Limits, limits_of, most_that_fit, preflight
 from hortator.protocols.candidate import Generated
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.interfaces import CandidateContext, Generate, Out, Req
 from hortator.protocols.lease import Rates
 from hortator.protocols.pool import Pool
-from hortator.protocols.scoring import Objective, Score
+from hortator.protocols.scoring import Objective, ScoreLike
 from hortator.protocols.selection import BestScore, Selector, best_score
 from hortator.protocols.showing import shown
-from hortator.protocols.signatures import check_callback
+from hortator.protocols.signatures import check_callback, is_async
 from hortator.protocols.stopping import (
     AllCandidates,
     FirstAccepted,
@@ -28,7 +29,6 @@ from hortator.protocols.stopping import (
 )
 from hortator.protocols.usage import DIMENSIONS, MOST, NOTHING, Usage, estimated
 
-ScoreLike: TypeAlias = Score | float
 Scorer: TypeAlias = (
     Callable[[Req, Generated[Out], CandidateContext], Awaitable[ScoreLike]]
     | Callable[[Req, Generated[Out], CandidateContext], ScoreLike]
@@ -46,9 +46,17 @@ class BestOfN(Generic[Req, Out]):
 
     Attributes:
         generate: `generate(request, ctx)` makes one candidate's output.
-        score: `score(request, candidate, ctx)` returns a finite number or a `Score`.
+        score: `score(request, candidate, ctx)` returns a finite number or a `Score`; or a
+            `BatchScorer`, which scores many in one call.
         n: how many candidates.
         max_concurrency: how many may generate at the same time; as many again may be scored.
+        score_concurrency: how many scoring calls may run at the same time, apart from
+            generation; None for `max_concurrency`, or for 1 with a `BatchScorer`.
+        score_once: `score_once(output)` is a key; of candidates with equal keys the first to be
+            generated is scored, and the others wait for its score and take it over: the scorer is
+            not called for them, and no scoring is charged. If that fails or is cut, the next one
+            is scored itself. Keys are compared by hash, those that have none by `==`. Called on
+            the loop; if it raises, its candidate is `scoring_failed`.
         timeout: seconds for the whole run; None for no deadline, 0 skips everything.
         candidate_timeout: seconds for each candidate's generation and scoring.
         grace: seconds that the run may take past its deadline to unwind and to deliver; None
@@ -82,9 +90,11 @@ class BestOfN(Generic[Req, Out]):
     """
 
     generate: Generate[Req, Out]
-    score: Scorer[Req, Out] | None = None
+    score: Scorer[Req, Out] | BatchScorer[Req, Out] | None = None
     n: int = 3
     max_concurrency: int = 3
+    score_concurrency: int | None = None
+    score_once: Callable[[Out], Any] | None = None
     timeout: float | None = None
     candidate_timeout: float | None = None
     grace: float | None = None
@@ -121,7 +131,7 @@ class BestOfN(Generic[Req, Out]):
                 "score is missing: `select` needs scores. Write score=your_scorer with"
                 " `async def your_scorer(request, candidate, ctx): return a_number`"
             )
-        check_callback("score", self.score, ("request", "candidate", "ctx"))
+        _scoring(self)
         _rule("stop", self.stop, (AllCandidates, FirstAccepted, Target), "first_accepted()")
         _rule("select", self.select, (BestScore,), "best_score()")
         limits = limits_of(self.budget)
@@ -149,6 +159,27 @@ class BestOfN(Generic[Req, Out]):
         rates = self.rates
         generation = (calls, *rates.generation[1:])
         return Rates.of(generation, rates.scoring, self.limits)
+
+
+def _scoring(job: BestOfN[Any, Any]) -> None:
+    """Check what a job says of scoring."""
+    if job.score_concurrency is not None:
+        _whole("score_concurrency", job.score_concurrency)
+    if job.score_once is not None:
+        check_callback("score_once", job.score_once, ("output",))
+        if is_async(job.score_once):
+            raise InvalidJob(
+                "score_once is async, but a key is made on the loop, at once:"
+                " write `def key(output): ...`"
+            )
+    batch, timeout = as_batch(job.score), job.timeout
+    if batch is None:
+        check_callback("score", job.score, ("request", "candidate", "ctx"))
+    elif batch.reserve is not None and timeout and batch.reserve >= timeout:
+        raise InvalidJob(
+            f"BatchScorer(reserve={batch.reserve!r}) with timeout={timeout!r}: that leaves no time"
+            " to generate; reserve less"
+        )
 
 
 def _whole(name: str, value: Any) -> None:

@@ -114,6 +114,15 @@ class Book(Tally):
         self._hold(amounts)
         return lease
 
+    def rest(self, lease: Lease) -> None:
+        """Count an open lease as one whose holder waits: for others of its run, not for more."""
+        Waiter(self, (self, *self.pools), lease.candidate, NOTHING, lease).rest()
+
+    def resume(self, lease: Lease) -> None:
+        """Its holder goes on: undo `rest`, and withdraw whatever else it has asked for."""
+        for waiter in lease.asking:
+            waiter.withdraw()
+
     def grant(self, waiter: Waiter) -> None:
         """Give it what it asked for: there is room at all its nodes."""
         lease = waiter.lease

@@ -47,6 +47,7 @@ class Roster(Feed):
     began: float
     deadline: float
     n: int
+    sequence: int
     next_index: int
     admitting: bool
     stopping: bool
@@ -76,6 +77,11 @@ class Roster(Feed):
         self._whole_usage, self._half_usage = Usage.of(rates.combined), Usage.of(rates.generation)
         self._whole_scoring = Usage.of(rates.scoring)
         self._made: tuple[Candidate[Any], ...] | None = None
+
+    @property
+    def limited(self) -> bool:
+        """Whether candidates have limits of their own."""
+        return self.job.candidate_timeout is not None
 
     def cut(self, attempt: Attempt, now: float, error: BaseException | None = None) -> None:
         """End a candidate that was stopped before its own end."""
@@ -213,6 +219,8 @@ class Roster(Feed):
             self._told.append(
                 CandidateEnded(number, self.run_id, index, now, status, detached, attempt.error)
             )
+        if attempt.group is not None:
+            attempt.group.ended(attempt)
         if (
             not self.flying
             and not self.queued

@@ -15,6 +15,7 @@ from hortator.protocols.attribution import Attribution, of_run
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import Candidate, Status
 from hortator.protocols.copying import CONTAINERS, private_copy
+from hortator.protocols.duplicates import ANSWERED
 from hortator.protocols.errors import LeaseExceeded, SideEffectBlocked, nothing_but
 from hortator.protocols.events import (
     CandidateEnded,
@@ -60,6 +61,12 @@ class RunState(Roster):
     seed: int
     book: Book
     denied: bool
+    next_index: int
+    sequence: int
+    admitting: bool
+    stopping: bool
+    closed: bool
+    stop_reason: StopReason | None
 
     def __init__(
         self,
@@ -173,6 +180,15 @@ class RunState(Roster):
             if job.stop.takes_the_first and self.first is None:
                 self.first = attempt.index
             self.stop(job.stop.reason, now)
+        if attempt.group is not None and attempt.status in ANSWERED:
+            for waiting in attempt.group.share(attempt, score):
+                if not waiting.ended:
+                    self.take_over(waiting, attempt.group.score, now)
+
+    def take_over(self, attempt: Attempt, score: Score, now: float) -> None:
+        """Give a candidate the score of another one with an equal key; it was not scored itself."""
+        attempt.status = Status.SCORING
+        self.scored(attempt, score, now)
 
     def failed(self, attempt: Attempt, error: BaseException, now: float) -> None:
         """End a candidate whose callback raised."""
@@ -197,7 +213,7 @@ class RunState(Roster):
 
         The first reason stays, but for one that only stopped admitting.
         """
-        if self.closed or self.stopping:
+        if self.closed or self.stopping or (reason == "stopped" and not self.admitting):
             return
         self.admitting = False
         self.stop_reason = reason

@@ -41,6 +41,10 @@ class Score:
     metadata: Mapping[str, Any] | None = None
 
 
+ScoreLike: TypeAlias = Score | float
+"""What a scorer may return."""
+
+
 def read_score(answer: object) -> Score:
     """Read a scorer's answer: a finite real number (numpy's too; a bool is 0 or 1) or a `Score`.
 
