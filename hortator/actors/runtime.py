@@ -149,6 +149,7 @@ class Runtime:
                 deadline=span.deadline,
                 on_stop=run.on_stop,
                 on_idle=run.wake,
+                ask=run.ask,
             )
         )
         own = [self._workplace.open_observer(each, context.copy()) for each in observers]
