@@ -58,6 +58,7 @@ class Run(Caller):
     subscriptions: list[Subscription]
     own_observers: Sequence[AsyncObserver]
     strict: bool
+    outer: bool
     finished: trio.Event
 
     def prepare(

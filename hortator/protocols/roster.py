@@ -51,6 +51,7 @@ class Roster(Feed):
     next_index: int
     admitting: bool
     stopping: bool
+    sequence: int
 
     def __init__(
         self,

@@ -55,9 +55,17 @@ class RunState(Roster):
             of a callback, or a bug of ours.
     """
 
+    request: Any
     seed: int
     book: Book
     denied: bool
+    judged: Usage
+    next_index: int
+    sequence: int
+    admitting: bool
+    stopping: bool
+    closed: bool
+    stop_reason: StopReason | None
 
     def __init__(
         self,
