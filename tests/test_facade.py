@@ -31,10 +31,18 @@ NAMES = {
     "in_thread",
     "open_runtime",
     # rules
+    "Preference",
+    "adaptive_consistency",
     "all_candidates",
     "best_score",
     "first_accepted",
+    "minimum_bayes_risk",
+    "plurality_vote",
     "target",
+    "top_k",
+    "tournament",
+    "vote_decided",
+    "weighted_vote",
     # what callbacks and observers are given, and give
     "CandidateContext",
     "Event",

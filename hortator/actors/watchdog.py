@@ -29,13 +29,13 @@ import time
 import types
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import attrs
 import trio
 
 from hortator.actors.callbacks import call_each, call_user
-from hortator.actors.detached import phase_of
+from hortator.actors.detached import Doing, phase_of
 from hortator.actors.frames import frame_of_thread, innermost, is_ours, stack
 from hortator.actors.observer import AsyncObserver
 from hortator.actors.runner import Run
@@ -55,7 +55,9 @@ JOIN = 0.005
 """Seconds that leaving waits for the thread, which has nothing to do but to end."""
 
 _Who: TypeAlias = tuple[
-    str | None, int | None, Literal["generating", "scoring", "observing"] | None
+    str | None,
+    int | None,
+    Doing | None,
 ]
 
 

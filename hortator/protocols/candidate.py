@@ -27,11 +27,11 @@ class Status(enum.StrEnum):
     GENERATED = "generated"
     SCORING = "scoring"
     ELIGIBLE = "eligible"
-    """Scored, accepted, and at the threshold or better."""
+    """Scored, accepted, and at the threshold or better; or generated, in a job without scorer."""
     REJECTED = "rejected"
     """Scored, but not accepted or not at the threshold."""
     GENERATION_FAILED = "generation_failed"
-    """The generator raised; `error` has what."""
+    """The generator or the builder of its request raised; `error` has what."""
     SCORING_FAILED = "scoring_failed"
     """The scorer raised, or its answer is no score; `error` has what."""
     BUDGET_EXCEEDED = "budget_exceeded"
@@ -50,9 +50,11 @@ _CUT = frozenset({Status.CANCELLED, Status.TIMED_OUT})
 _FAILED = _CUT | {Status.BUDGET_EXCEEDED, Status.SIDE_EFFECT_BLOCKED}
 
 STEPS: dict[Status, frozenset[Status]] = {
-    Status.PENDING: frozenset({Status.GENERATING, Status.BUDGET_EXCEEDED, Status.SKIPPED}),
+    Status.PENDING: frozenset(
+        {Status.GENERATING, Status.GENERATION_FAILED, Status.BUDGET_EXCEEDED, Status.SKIPPED}
+    ),
     Status.GENERATING: _FAILED | {Status.GENERATED, Status.GENERATION_FAILED, Status.SKIPPED},
-    Status.GENERATED: _CUT | {Status.SCORING},
+    Status.GENERATED: _CUT | {Status.SCORING, Status.ELIGIBLE},
     Status.SCORING: _FAILED | {Status.ELIGIBLE, Status.REJECTED, Status.SCORING_FAILED},
 }
 """The legal steps. A status that is no key is terminal."""
@@ -165,7 +167,7 @@ class Detached:
 
     Attributes:
         run_id: the run that started it.
-        candidate: its index there, None for an observer.
+        candidate: its index there, None for an observer, selector or builder.
         phase: what it was doing when the run gave up on it.
         since: seconds on Trio's clock, when that was.
         kind: whether a task or a worker thread carries it.
@@ -178,7 +180,7 @@ class Detached:
 
     run_id: str
     candidate: int | None
-    phase: Literal["generating", "scoring", "observing"]
+    phase: Literal["generating", "scoring", "observing", "selecting", "building"]
     since: float
     kind: Literal["task", "thread"]
     where: str

@@ -5,6 +5,7 @@
     HortatorError
     ├── InvalidJob (also ValueError)      a job, limit or callback that cannot work as written
     │   └── DoesNotFit                    n estimates do not fit the job's own limits
+    ├── InvalidChoice (also ValueError)   a selector's or judge's answer is none of its choices
     ├── NoEligibleCandidate               `RunResult.output` was read, and nothing was selected
     ├── ObserverFailed                    strict mode: an observer raised (has `.result`)
     ├── RuntimeClosed                     a run was started on a runtime that has been left
@@ -40,11 +41,19 @@ class DoesNotFit(InvalidJob):
     """The estimates of all n candidates together do not fit a limit of the job's own budget."""
 
 
+class InvalidChoice(HortatorError, ValueError):
+    """What a selector or judge returned is not one of what it was given.
+
+    Kept as the `selection_error` of a result, never raised.
+    """
+
+
 class NoEligibleCandidate(HortatorError):
     """`RunResult.output` was read, but no candidate was selected.
 
     Attributes:
-        causes: what each failed candidate failed of, in index order.
+        causes: what the selection failed of, if it did; then what each failed candidate failed
+            of, in index order.
     """
 
     def __init__(self, message: str, causes: Sequence[BaseException] = ()) -> None:

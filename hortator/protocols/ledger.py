@@ -101,7 +101,7 @@ class Book(Tally):
         Like that of a candidate it is a cap, and has to be settled.
         """
         waiter = Waiter(self, (self, *self.pools), ASIDE, amounts, None)
-        if waiter.held_up_by() is not None:
+        if self.frozen or (any(amounts) and waiter.held_up_by() is not None):
             return None
         self._sure = 0
         limited = [(position, 0) for position in self.rates.limited]

@@ -82,13 +82,17 @@ class RunResult(Generic[Out]):
         candidates: all records, in index order: n of them, or as many as fit the budget.
         stop_reason: what ended the run.
         partial: whether the run was cut short (by a deadline, stop, budget or lost slots).
-        selected_by: the selector or rule that chose, "" if nothing was.
+        selected_by: the selector or rule that chose, "" if nothing was; "fallback" if the
+            built-in order chose in the selector's place.
         usage: what it cost, in three views.
         telemetry: how the telling went.
         seed: of the run; the same seed gives the candidates the same seeds.
         run_id: unique within the process.
         elapsed: seconds from start to end, grace included.
         requested_n: the job's n. There are fewer candidates only with `fit="shrink"`.
+        top: the best ones in order, the selected one first: as many as `top_k` was asked for, and
+            with any other selector that one alone.
+        selection_error: what the selector failed of, if it did, as itself.
     """
 
     selected: Candidate[Out] | None
@@ -104,6 +108,8 @@ class RunResult(Generic[Out]):
     requested_n: int = attrs.field(
         default=attrs.Factory(lambda self: len(self.candidates), takes_self=True)
     )
+    top: tuple[Candidate[Out], ...] = ()
+    selection_error: BaseException | None = None
 
     def __repr__(self) -> str:
         return told(self, story_of_run)
@@ -182,7 +188,8 @@ class RunResult(Generic[Out]):
     def _nothing_selected(self) -> NoEligibleCandidate:
         statuses = Counter(str(candidate.status) for candidate in self.candidates)
         story = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
-        causes = [c.error for c in self.candidates if c.error is not None]
+        errors = [self.selection_error, *(c.error for c in self.candidates)]
+        causes = [error for error in errors if error is not None]
         first = f"; the first error: {shown(causes[0], most=500)}" if causes else ""
         return NoEligibleCandidate(
             f"no candidate was selected ({self.stop_reason}): {story}{first}", causes

@@ -22,7 +22,7 @@ class Blocked:
 
     run_id: str | None
     candidate: int | None
-    phase: Literal["generating", "scoring", "observing"] | None
+    phase: Literal["generating", "scoring", "observing", "selecting", "building"] | None
     where: str
     seconds: float
 
