@@ -221,9 +221,7 @@ async def test_a_waiter_moves_on_to_the_node_that_holds_it_up_next(
         await trio.sleep(0.5)
         other = runtime.start(a_job(for_so_long(9), each=4), "q", account=two)
         await trio.sleep(2)
-        assert asks.answers == {}, (
-            "its account has room; the runtime's went to who came earlier"
-        )
+        assert asks.answers == {}, "its account has room; the runtime's went to who came earlier"
         for handle in (here, there, waiter, other):
             await handle.result()
         check_is_idle(runtime)

@@ -377,6 +377,8 @@ class TreeMachine(RuleBasedStateMachine):
         there = [each for each in self._open() if each.run.alive and each.run.depth < 2]
         if not there:
             return
+        if number % 2:  # or few walks get deep enough
+            there = [each for each in there if each.run.depth] or there
         held = there[number % len(there)]
         pool = held.run.book.pool_of(held.lease)
         rates = Rates.of(exact(usage(generation)), exact(usage(scoring)))
@@ -410,6 +412,8 @@ class TreeMachine(RuleBasedStateMachine):
     @rule(number=which)
     def begin_a_candidate(self, number: int) -> None:
         there = [run for run in self.runs if run.alive]
+        if number % 2:
+            there = [run for run in there if run.depth] or there
         run = there[number % len(there)]
         index = run.begun
         run.begun += 1
