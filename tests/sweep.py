@@ -233,6 +233,17 @@ def _cancel_handle(play: Play) -> None:
     play.handle.cancel("through a door")
 
 
+def _extend(play: Play) -> None:
+    """Move the deadline: refused once it has passed, and never past the caller's."""
+    assert play.handle is not None
+    run = play.runs[0]
+    before, now = run.state.deadline, play.clock.current_time()
+    moved = play.handle.extend(EXTENSION)
+    after = run.state.deadline
+    if moved != (after > before) or (moved and now >= before) or after > play.caller.deadline:
+        play.faults.append(f"at {now} extend said {moved}: from {before} to {after}")
+
+
 DOORS = {
     door.name: door
     for door in (
@@ -254,9 +265,18 @@ STALL = Door("stall", _goes_on, lambda play: play.clock.jump(100.0), stops=False
 """Stops nothing. Opened after another door it blocks the loop for longer than any grace, before
 anybody could unwind: what is told may be cut then, but nothing may be lost or called detached."""
 
+EXTENSION = 0.75
+"""Virtual seconds; more than any candidate of a scene waits for at a time."""
+
+EXTEND = Door("extend", lambda play: _has_handle(play) and _has_deadline(play), _extend, False)
+"""Stops nothing: it gives the run more time, before or after another door is opened. The door
+'deadline' then opens at the deadline as it has become."""
+
+NEED_HANDLE = frozenset({"handle", "extend"})
+
 
 def _door(name: str) -> Door:
-    return {**DOORS, **{door.name: door for door in (BEHIND_A_SHIELD, STALL)}}[name]
+    return {**DOORS, **{door.name: door for door in (BEHIND_A_SHIELD, STALL, EXTEND)}}[name]
 
 
 # -- playing ---------------------------------------------------------------------------------------
@@ -284,7 +304,8 @@ def perform(
     play.caller.shield = BEHIND_A_SHIELD in opened
     watch = Watch(play, opened, step)
     try:
-        trio.run(_main, scene, play, "handle" in doors, seed, clock=play.clock, instruments=[watch])
+        with_handle = not NEED_HANDLE.isdisjoint(doors)
+        trio.run(_main, scene, play, with_handle, seed, clock=play.clock, instruments=[watch])
     except BaseException as error:
         play.faults.append("raised " + "".join(traceback.format_exception(error)))
     else:

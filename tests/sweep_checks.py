@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 ULPS = 1e-9
 """What sums of virtual seconds may be off by. Nothing is allowed where no time may pass at all."""
 
+IN_TIME = frozenset({"handle", "candidate", "deadline", "extend"})
+"""Doors after which a run is still back inside its caller's deadline."""
+
 PATIENT = 100.0
 """Nobody runs into a timeout of so many virtual seconds, unless a door moves it."""
 
@@ -79,7 +82,7 @@ def faults_afterwards(scene: Scene, play: Play, doors: Sequence[Door]) -> Iterat
         yield from _faults_of_run(scene, play, run, stalled=stalled)
     hurry = scene.caller_deadline
     opened = {door.name for door in doors} if play.opened_at is not None else set()
-    if play.caller.cancelled_caught and hurry > 0 and opened <= {"handle", "candidate", "deadline"}:
+    if play.caller.cancelled_caught and hurry > 0 and opened <= IN_TIME:
         yield f"the caller's deadline, {hurry}, passed before the run was back"
     if not opened & {"deadline", "stall"}:
         yield from _faults_of_own_timeouts(scene, play)

@@ -20,6 +20,7 @@ PACKAGE = Path(hortator.__file__).parent
 
 NAMES = {
     # to run a job
+    "BatchScorer",
     "BestOfN",
     "Budget",
     "Runtime",
@@ -30,10 +31,18 @@ NAMES = {
     "in_thread",
     "open_runtime",
     # rules
+    "Preference",
+    "adaptive_consistency",
     "all_candidates",
     "best_score",
     "first_accepted",
+    "minimum_bayes_risk",
+    "plurality_vote",
     "target",
+    "top_k",
+    "tournament",
+    "vote_decided",
+    "weighted_vote",
     # what callbacks and observers are given, and give
     "CandidateContext",
     "Event",
@@ -41,17 +50,22 @@ NAMES = {
     "Score",
     "Usage",
     # what comes of a run
+    "Blocked",
     "Candidate",
     "Detached",
     "RunResult",
     "Snapshot",
     "Status",
     "UsageReport",
+    # to keep what came of it
+    "read_events",
+    "record_to",
     # errors
     "CandidateError",
     "DoesNotFit",
     "HortatorError",
     "InvalidJob",
+    "InvalidReport",
     "LeaseExceeded",
     "NoEligibleCandidate",
     "ObserverFailed",

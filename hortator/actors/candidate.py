@@ -13,6 +13,8 @@ What a pool could leak from one candidate to the next, and what closes it:
 
 from __future__ import annotations
 
+import math
+
 import trio
 
 from hortator.actors.callbacks import Failed, call_user
@@ -31,8 +33,8 @@ async def candidate(crew: Crew, seat: Seat) -> None:
     """
     done = False
     while not done:
-        with trio.CancelScope() as scope:
-            done = await play(crew, seat, scope)
+        with trio.CancelScope() as seat.scope:
+            done = await play(crew, seat, seat.scope)
         seat.attempt = None
 
 
@@ -59,7 +61,7 @@ async def play(crew: Crew, seat: Seat, own_scope: trio.CancelScope | None = None
             if attempt is None:
                 if state.parked is None:
                     return True
-                attempt = await _leased(crew)
+                attempt = await _leased(crew, own_scope)
                 if attempt is None:
                     continue
             attempt.ctx = ctx = Context(crew, attempt)
@@ -98,7 +100,7 @@ async def play(crew: Crew, seat: Seat, own_scope: trio.CancelScope | None = None
     return True
 
 
-async def _leased(crew: Crew) -> Attempt | None:
+async def _leased(crew: Crew, own_scope: trio.CancelScope | None) -> Attempt | None:
     """Wait until the candidate that has found no room gets its lease; None if it gets none.
 
     If it is cancelled, the candidate has not started and holds nothing.
@@ -106,6 +108,8 @@ async def _leased(crew: Crew) -> Attempt | None:
     state = crew.state
     ask, state.parked = state.parked, None
     assert ask is not None
+    if own_scope is not None:
+        own_scope.deadline = math.inf  # what it had is that of the candidate before
     state.flush()
     try:
         await answered(ask)

@@ -60,6 +60,7 @@ class Attempt:
         ended: its record is made; its context refuses from now on.
         detached: the run gave up on it; it ends at the runtime.
         over: it has really ended, detached or not.
+        group: those that share its scoring, if the job scores duplicates once.
         nested: runs that it has started, None if there was none.
     """
 
@@ -90,6 +91,7 @@ class Attempt:
     coroutine: Any = None
     ctx: Any = None
     space: Any = None
+    group: Any = None
     nested: list[NestedRun] | None = None
 
     def __init__(

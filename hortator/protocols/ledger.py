@@ -15,7 +15,7 @@ from hortator.protocols.lease import (
     Settled as Settled,
     come_to,
 )
-from hortator.protocols.pool import LeasePool
+from hortator.protocols.pool import LeasePool, NestedBook
 from hortator.protocols.queue import Waiter, answer_waiting
 from hortator.protocols.tally import Tally
 from hortator.protocols.usage import (
@@ -101,7 +101,7 @@ class Book(Tally):
         Like that of a candidate it is a cap, and has to be settled.
         """
         waiter = Waiter(self, (self, *self.pools), ASIDE, amounts, None)
-        if waiter.held_up_by() is not None:
+        if self.frozen or (any(amounts) and waiter.held_up_by() is not None):
             return None
         self._sure = 0
         limited = [(position, 0) for position in self.rates.limited]
@@ -113,6 +113,15 @@ class Book(Tally):
             self._other_reserved[position] += amount
         self._hold(amounts)
         return lease
+
+    def rest(self, lease: Lease) -> None:
+        """Count an open lease as one whose holder waits: for others of its run, not for more."""
+        Waiter(self, (self, *self.pools), lease.candidate, NOTHING, lease).rest()
+
+    def resume(self, lease: Lease) -> None:
+        """Its holder goes on: undo `rest`, and withdraw whatever else it has asked for."""
+        for waiter in lease.asking:
+            waiter.withdraw()
 
     def grant(self, waiter: Waiter) -> None:
         """Give it what it asked for: there is room at all its nodes."""
@@ -256,6 +265,9 @@ class Book(Tally):
         with self._lock:
             lease.number = to.granted
         lease.moved = True
+        if any(pool.closed for pool in self.pools):
+            # Whoever it was drawn from has ended, and was charged all that it covers.
+            self._let_go(lease)
         if lease.pool is not None:
             lease.pool.book = to
         to.granted += 1
@@ -265,19 +277,31 @@ class Book(Tally):
             self.away[position] += cap
         for pool in self.pools:
             pool.open -= 1
-            pool.cede(lease.cap)
+            pool.cede(lease.cap, to)
         answer_waiting((self, *self.pools))
 
-    def shrink(self, lease: Lease, amounts: Amounts) -> None:
-        """Take out of an open lease what became the runtime's own; here it is outstanding."""
+    def _let_go(self, lease: Lease) -> None:
+        lease.prepaid, lease.cap = lease.cap, NOTHING
+        for position, cap in enumerate(lease.prepaid):
+            self._other_reserved[position] -= cap
+
+    def shrink(self, lease: Lease, amounts: Amounts, to: NestedBook) -> None:
+        """Take out of an open lease what stands in another book from now on.
+
+        Here it is outstanding; unless it is this very book, where it is a lease of its own.
+        """
         self._set_apart(lease)
         taken = tuple(map(min, lease.cap, amounts))
-        lease.cap = minus(lease.cap, taken)
+        lease.cap, lease.ceded = minus(lease.cap, taken), plus(lease.ceded, amounts)
+        if to is self:
+            for position, amount in enumerate(taken):
+                self._other_reserved[position] -= amount
+            return
         for position, amount in enumerate(amounts):
             self._other_reserved[position] += amount - taken[position]
             self.away[position] += amount
         for pool in self.pools:
-            pool.cede(amounts)
+            pool.cede(amounts, to)
 
     def freeze(self) -> None:
         """Nothing settles here any more: what is still reserved stays shown as outstanding."""

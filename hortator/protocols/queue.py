@@ -87,11 +87,23 @@ class Waiter:
             # Every node: one lease less below each of them works now.
             answer_waiting(self.nodes)
 
+    def rest(self) -> None:
+        """Count the lease as one that waits, though it asks for nothing, until `withdraw`."""
+        assert self.lease is not None
+        self.lease.asking = (*self.lease.asking, self)
+        self._count(1)
+        answer_waiting(self.nodes)
+
     def withdraw(self) -> None:
         """Wait no more: the asker was told to stop. A no-op once there is an answer."""
-        if self.granted is None and self._at is not None:
+        if self.granted is not None:
+            return
+        if self._at is not None:
             self.close(False)
             answer_waiting(self.nodes)  # it may have held up those behind it
+        elif self.lease is not None and self in self.lease.asking:
+            self._leave()
+            self._answer(False)
 
     def close(self, granted: bool) -> None:
         """End the wait with this answer."""
@@ -99,8 +111,7 @@ class Waiter:
         self._at.waiters.remove(self)
         self._at = None
         if self.lease is not None:
-            self._count(-1)
-            self.lease.asking = tuple(each for each in self.lease.asking if each is not self)
+            self._leave()
         self._answer(granted)
         self.on_answer()
 
@@ -126,14 +137,18 @@ class Waiter:
         self._stand_at(to)
 
     @property
+    def arrival(self) -> int:
+        """Its place in the order in which all asks were put."""
+        return self._arrival
+
+    @property
     def rank(self) -> tuple[int, int]:
         """Who is denied first: the highest index; of equals, who came last."""
         return self.index, self._arrival
 
     def _stand_at(self, node: Node) -> None:
         self._at = node
-        node.waiters.append(self)
-        node.waiters.sort(key=lambda waiter: waiter._arrival)
+        node.line_up(self)
 
     def _count(self, more: int) -> None:
         """Count the lease, not each of its asks, as one that waits."""
@@ -141,6 +156,11 @@ class Waiter:
         if len(self.lease.asking) == 1:
             for node in self.nodes:
                 node.waiting += more
+
+    def _leave(self) -> None:
+        assert self.lease is not None
+        self._count(-1)
+        self.lease.asking = tuple(each for each in self.lease.asking if each is not self)
 
     def _answer(self, granted: bool) -> None:
         self.granted = granted

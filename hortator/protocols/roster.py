@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hortator.protocols.asking import Raised
 from hortator.protocols.attempt import Attempt, NestedRun
 from hortator.protocols.attribution import Attribution
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import STEPS, Candidate, Status
+from hortator.protocols.copying import private_copy
 from hortator.protocols.events import CandidateEnded
 from hortator.protocols.feed import Feed
 from hortator.protocols.lease import Rates, Settled
@@ -31,9 +33,10 @@ class Roster(Feed):
 
     Attributes:
         job: what is run.
+        request: the run's own copy; each candidate gets one of its own where it is a container.
         began: seconds on Trio's clock.
         deadline: seconds on Trio's clock, infinite for none.
-        n: how many candidates there are.
+        n: how many candidates there are: those of the job that fit its budget.
         queued: asks for a lease that wait, by the index of the candidate.
         flying: candidates that have begun and not ended, by index.
         records: of those that have ended, by index; None for the others.
@@ -44,12 +47,14 @@ class Roster(Feed):
     """
 
     job: BestOfN[Any, Any]
+    request: Any
     began: float
     deadline: float
     n: int
     next_index: int
     admitting: bool
     stopping: bool
+    sequence: int
 
     def __init__(
         self,
@@ -63,19 +68,26 @@ class Roster(Feed):
         super().__init__(run_id)
         self.job = job
         self.began, self.deadline = began, deadline
-        self.n = job.n
+        self.n = job.fitted
         self.queued: dict[int, Waiter] = {}
         self.flying: dict[int, Attempt] = {}
-        self.records: list[Candidate[Any] | None] = [None] * job.n
+        self.records: list[Candidate[Any] | None] = [None] * job.fitted
         self.next_index = 0
         self.stop_reason: StopReason | None = None
         self.admitting = True
         self.stopping = False
         self._on_idle = on_idle
+        self._after_end: Callable[[Candidate[Any] | None, float], None] | None = None
+        self._built: list[Any] | None = None
         self._whole, self._half = rates.whole, rates.half
         self._whole_usage, self._half_usage = Usage.of(rates.combined), Usage.of(rates.generation)
         self._whole_scoring = Usage.of(rates.scoring)
         self._made: tuple[Candidate[Any], ...] | None = None
+
+    @property
+    def limited(self) -> bool:
+        """Whether candidates have limits of their own."""
+        return self.job.candidate_timeout is not None
 
     def cut(self, attempt: Attempt, now: float, error: BaseException | None = None) -> None:
         """End a candidate that was stopped before its own end."""
@@ -102,6 +114,8 @@ class Roster(Feed):
         attempt.error = error
         nested = () if attempt.nested is None else self._let_go(attempt.nested, now)
         self._record(attempt, settled, now, was_cut, detached=False, nested=nested)
+        if self._after_end is not None:
+            self._after_end(self.records[attempt.index], now)
 
     def detach(self, attempt: Attempt, now: float, to: Book) -> None:
         """Give up on work that does not end: its lease moves, its record stays at its phase."""
@@ -109,15 +123,18 @@ class Roster(Feed):
         attempt.book = to
         attempt.detached = attempt.ended = True
         self._record(attempt, _UNTOUCHED, now, True, detached=True)
+        if self._after_end is not None:
+            self._after_end(self.records[attempt.index], now)
 
     def late(self, attempt: Attempt, now: float) -> bool:
         """Whether `now` is at or after the deadline, the run's or its own."""
         return now >= self.deadline or (attempt.limit is not None and now >= attempt.limit)
 
-    def skip_pending(self, request: object) -> None:
-        """Make the records of all candidates that never started, with this request."""
+    def skip_pending(self) -> None:
+        """Make the records of all candidates that never started."""
         for index, record in enumerate(self.records):
             if record is None and index not in self.flying:
+                request = self._request_of_idle(index)
                 self.records[index] = Candidate(index, Status.SKIPPED, request=request)
         self.next_index = self.n
         self._made = tuple(record for record in self.records if record is not None)
@@ -127,6 +144,20 @@ class Roster(Feed):
         if self._made is not None:  # all of them: nothing is made after skip_pending()
             return self._made
         return tuple(record for record in self.records if record is not None)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def _request_of(self, index: int) -> Any:
+        """A candidate's own request: what was built for it, or else what the run was given."""
+        if self._built is not None and index < len(self._built):
+            built = self._built[index]
+            if not isinstance(built, Raised):
+                return private_copy(built)
+        return private_copy(self.request)
+
+    def _request_of_idle(self, index: int) -> Any:
+        """For the record of one that was never handed it: only what was built needs a copy."""
+        return self.request if self._built is None else self._request_of(index)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -213,6 +244,8 @@ class Roster(Feed):
             self._told.append(
                 CandidateEnded(number, self.run_id, index, now, status, detached, attempt.error)
             )
+        if attempt.group is not None:
+            attempt.group.ended(attempt)
         if (
             not self.flying
             and not self.queued

@@ -41,6 +41,10 @@ class Score:
     metadata: Mapping[str, Any] | None = None
 
 
+ScoreLike: TypeAlias = Score | float
+"""What a scorer may return."""
+
+
 def read_score(answer: object) -> Score:
     """Read a scorer's answer: a finite real number (numpy's too; a bool is 0 or 1) or a `Score`.
 
@@ -59,8 +63,8 @@ def read_score(answer: object) -> Score:
     return attrs.evolve(answer, value=finite(answer.value), accepted=_truth(answer.accepted))
 
 
-def finite(value: object) -> float:
-    """`value` as a finite float.
+def finite(value: object, who: str = "the scorer") -> float:
+    """`value`, which `who` returned, as a finite float.
 
     Raises:
         InvalidScore: it is not a real number, or infinite, or NaN.
@@ -71,14 +75,14 @@ def finite(value: object) -> float:
         number = float(plain) if isinstance(plain, numbers.Real) else None
     except Exception as error:
         # The answer is an object of the user's: whatever it raises, it is no number.
-        raise InvalidScore(f"the scorer returned {shown(value)}, which is no number") from error
+        raise InvalidScore(f"{who} returned {shown(value)}, which is no number") from error
     if number is None:
         raise InvalidScore(
-            f"the scorer returned {shown(value)}, a {type(value).__name__};"
-            " return a finite number, or Score(number, accepted=..., rationale=...)"
+            f"{who} returned {shown(value)}, a {type(value).__name__}; return a finite number"
+            + (", or Score(number, accepted=..., rationale=...)" if who == "the scorer" else "")
         )
     if not math.isfinite(number):
-        raise InvalidScore(f"the scorer returned {number!r}; a score is a finite number")
+        raise InvalidScore(f"{who} returned {number!r}; a score is a finite number")
     return number
 
 

@@ -10,6 +10,7 @@ import attrs
 from hortator.protocols.budget import Limits
 from hortator.protocols.lease import Lease, Rates
 from hortator.protocols.pool import Node, Pool
+from hortator.protocols.queue import Waiter
 from hortator.protocols.usage import (
     MOST,
     NOTHING,
@@ -155,6 +156,11 @@ class Tally(Node):
         """How many settled leases were charged at least partly by estimate."""
         rates, whole, half = self.rates, self._common_settled, self._half_settled
         return self.other_estimated + whole * rates.whole.estimated + half * rates.half.estimated
+
+    def line_up(self, waiter: Waiter) -> None:
+        """Have an ask wait here: nobody is granted a lease past it, however sure that was."""
+        self._sure = 0
+        super().line_up(waiter)
 
     @property
     def working(self) -> int:
