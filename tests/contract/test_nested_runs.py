@@ -674,8 +674,9 @@ async def test_from_a_thread_it_ends_within_its_candidates_own_timeout() -> None
     async with open_runtime() as runtime:
         job = a_job(outer, timeout=5, candidate_timeout=0.2)
         result = await runtime.run(job, "q")
-    assert deadlines[1] <= deadlines[0] + 1e-9, "it may go on after its candidate's time"
-    assert statuses(result) == ["timed_out"]
+        assert runtime.detached == (), "it went on after its candidate's time"
+    assert deadlines[1] <= deadlines[0]
+    assert statuses(result) == ["generation_failed"], "it came back in time, with nothing to show"
 
 
 async def test_behind_a_shield_of_the_candidates_it_still_ends_with_its_candidate(
@@ -696,7 +697,7 @@ async def test_behind_a_shield_of_the_candidates_it_still_ends_with_its_candidat
         assert runtime.detached == ()
     assert deadlines[0] is not None
     assert deadlines[0] <= 1
-    assert statuses(result) == ["timed_out"]
+    assert result.candidates[0].detached is False
 
 
 async def test_a_runtime_of_its_own_within_a_candidate_has_a_budget_of_its_own(

@@ -645,13 +645,14 @@ TreeMachineTest.settings = settings(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_the_tree_keeps_to_the_model() -> None:
     TreeMachine.reached.clear()
     run_state_machine_as_test(
         TreeMachine,
         settings=settings(
-            max_examples=400,
-            stateful_step_count=50,
+            max_examples=300,
+            stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow],
             phases=[each for each in Phase if each is not Phase.explain],
