@@ -542,9 +542,7 @@ async def test_detached_work_of_a_nested_run_takes_what_it_holds_out_of_the_leas
     async with open_runtime(budget=at_most(20)) as runtime:
         tenant = runtime.account("tenant", at_most(8))
         result = await runtime.run(a_job(outer, each=6), "q", account=tenant)
-        assert seen == [calls(3), 2], (
-            "6, less 1 that was spent, less 3 that it lost"
-        )
+        assert seen == [calls(3), 2], "6, less 1 that was spent, less 3 that it lost"
         assert result.usage.charged == calls(1)
         assert result.usage.outstanding == calls(3), "shown above, too"
         assert tenant.usage.outstanding == calls(3)
