@@ -140,12 +140,16 @@ async def test_a_scorer_sees_outputs_and_what_was_spent(autojump_clock: MockCloc
 
 
 async def test_containers_in_the_request_are_its_own(autojump_clock: MockClock) -> None:
+    seen: list[Any] = []
+
     async def score(request: Any, candidates: Any, ctx: Any) -> list[float]:
+        seen.append(list(request))
         request.append("changed")
         return [1.0 for _ in candidates]
 
     async with open_runtime() as runtime:
         result = await runtime.run(batch_job(score, size=1), ["q"])
+    assert seen == [["q"]] * 4
     assert [c.request for c in result.candidates] == [["q"]] * 4
 
 
@@ -239,6 +243,15 @@ async def test_the_reserve_is_a_fifth_of_the_span_to_an_outer_deadline(
     assert statuses(result) == ["eligible", "timed_out"]
     assert (result.stop_reason, result.partial) == ("outer_deadline", True)
     assert not scope.cancelled_caught
+
+
+async def test_whoever_is_told_first_a_run_that_the_call_has_cut_short_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    the_job = batch_job(Calls(), together=True, generate=after(1, 20), n=2, timeout=10)
+    for _ in range(12):  # its seat and the runner wake at the same time, in any order
+        result = await play(the_job)
+        assert (result.stop_reason, result.partial) == ("deadline", True)
 
 
 async def test_an_outer_deadline_that_leaves_less_than_the_reserve_is_halved(
@@ -351,10 +364,10 @@ async def test_those_that_are_gathered_do_not_hold_up_who_waits_for_a_lease(
     autojump_clock: MockClock,
 ) -> None:
     calls = Calls()
+    the_job = batch_job(calls, together=True, generate=after(1), timeout=60, **SHARED)
     async with open_runtime(budget=Budget(total_tokens=250)) as runtime:
-        result = await runtime.run(
-            batch_job(calls, together=True, generate=after(1), **SHARED), "q"
-        )
+        result = await runtime.run(the_job, "q")
+    assert calls.began == [1]
     assert calls.batches == [[0, 1]], "two have leases, and give nothing back before the call"
     assert statuses(result) == ["eligible"] * 2 + ["budget_exceeded"] * 2
 
@@ -372,7 +385,7 @@ async def test_a_lease_that_another_run_gives_back_is_waited_for(
     async with open_runtime(budget=Budget(total_tokens=300)) as runtime:
         other = runtime.start(job(generate=generate, n=1, **SHARED), "q")
         await wait_all_tasks_blocked()
-        gathering = batch_job(calls, together=True, generate=after(1), n=3)
+        gathering = batch_job(calls, together=True, generate=after(1), n=3, timeout=60)
         result = await runtime.run(attrs.evolve(gathering, estimate=Usage(total_tokens=75)), "q")
         await other.result()
     assert (calls.batches, calls.began) == ([[0, 1, 2]], [6]), "the last one got its lease at 5"
@@ -807,14 +820,15 @@ async def test_a_call_does_not_start_once_it_was_told_to_stop() -> None:
         return [1.0] * len(candidates)
 
     async with open_runtime(threads=1, grace=5) as runtime:
-        handle = runtime.start(batch_job(score), "q")
         blocker = runtime.start(job(generate=generate, n=1), "q")
+        await trio.sleep(0.05)
+        handle = runtime.start(batch_job(score), "q")
         await trio.sleep(0.05)
         handle.cancel()
         release.set()
-        await handle.result()
+        assert statuses(await handle.result()) == ["cancelled"] * 4
         await blocker.result()
-    assert len(began) <= 1, "at most the one that got the thread first"
+    assert began == []
 
 
 # -- context variables, interrupts --------------------------------------------------------------

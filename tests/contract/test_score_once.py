@@ -380,7 +380,7 @@ async def test_those_that_wait_do_not_hold_up_the_first_ones_top_up(
         return 1.0
 
     limited = {"budget": Budget(total_tokens=60), "estimate": Usage(total_tokens=10)}
-    result = await play(once(score, score_once=lambda output: "same", **limited))
+    result = await play(once(score, score_once=lambda output: "same", timeout=60, **limited))
     assert answers == [False], "it waits for those who wait for it"
     assert (statuses(result), result.elapsed) == (["eligible"] * 6, 0)
 
