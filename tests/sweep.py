@@ -178,7 +178,7 @@ def _goes_on(play: Play) -> bool:
 
 
 def _in_flight(play: Play) -> list[tuple[Run, Attempt, trio.lowlevel.Task]]:
-    """The candidates that may be cut alone: those with a timeout of their own.
+    """The candidates that may be cut alone: those with a timeout of their own, not over yet.
 
     While somebody cleans up there are none, since the limit of clean-up was known when it began.
     """
@@ -188,7 +188,7 @@ def _in_flight(play: Play) -> list[tuple[Run, Attempt, trio.lowlevel.Task]]:
         if not run.cleanups
         for seat, task in play.seats.items()
         if seat in run.seats and seat.attempt is not None
-        if not seat.attempt.ended and seat.attempt.limit is not None
+        if not seat.attempt.ended and not seat.attempt.dropped and seat.attempt.limit is not None
     ]
     return sorted(found, key=lambda each: (play.runs.index(each[0]), each[1].index))
 

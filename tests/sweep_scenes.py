@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from hortator import BestOfN, Budget, Usage, best_of_n, target
+from hortator import BestOfN, Budget, Usage, best_of_n, successive_halving, target
 from tests.sweep import Play, Scene, perform
 
 N = 8
@@ -324,6 +324,42 @@ def overheard_by_the_runtime(play: Play, timeout: float, cap: int | None) -> Sce
     )
 
 
+def halved(play: Play, timeout: float, cap: int | None) -> Scene:
+    """Candidates publish as they go, and a rule drops those that fall behind; some clean up."""
+
+    async def generate(request: Any, ctx: Any) -> Any:
+        try:
+            for step in range(1, 5):
+                await trio.sleep(0.125)
+                ctx.publish(step, (ctx.index * 5) % 7)
+            return (ctx.index * 5) % 7
+        finally:
+            if ctx.index % 2:
+                with ctx.cleanup():
+                    await trio.sleep(0.0625)
+
+    async def score(request: Any, candidate: Any, ctx: Any) -> Any:
+        await trio.sleep(0.125)
+        ctx.publish(candidate.output, candidate.output)
+        await trio.sleep(0.125)
+        return candidate.output
+
+    return Scene(
+        job=BestOfN(
+            generate=play.watched(generate),
+            score=play.watched(score),
+            n=7,
+            max_concurrency=3,
+            timeout=timeout,
+            candidate_timeout=1000.0,
+            budget=Budget(model_calls=cap),
+            stop=successive_halving(),
+        ),
+        observers=(play.listener("a sync observer"), play.async_listener("an async observer")),
+        bound=WORK,
+    )
+
+
 SCENES: dict[str, Callable[[Play, float, int | None], Scene]] = {
     scene.__name__: scene
     for scene in (
@@ -335,6 +371,7 @@ SCENES: dict[str, Callable[[Play, float, int | None], Scene]] = {
         hurried,
         overheard,
         overheard_by_the_runtime,
+        halved,
     )
 }
 

@@ -33,6 +33,7 @@ NAMES = {
     "all_candidates",
     "best_score",
     "first_accepted",
+    "successive_halving",
     "target",
     # what callbacks and observers are given, and give
     "CandidateContext",

@@ -25,18 +25,20 @@ async def candidate(crew: Crew, seat: Seat) -> None:
     """Score what waits, generate what is pending, until there is nothing to do.
 
     The run's scope, around all seats, ends it; then it raises `Cancelled`, with the end of the
-    candidate that it played recorded. A candidate's own timeout cuts that candidate alone.
+    candidate that it played recorded. A candidate's own timeout cuts that candidate alone, and
+    so does a rule that drops it.
     """
     done = False
     while not done:
         with trio.CancelScope() as scope:
+            seat.scope = scope
             done = await play(crew, seat, scope)
         seat.attempt = None
 
 
 @trio.lowlevel.enable_ki_protection
 async def play(crew: Crew, seat: Seat, own_scope: trio.CancelScope | None = None) -> bool:
-    """As `candidate`, which is for candidates that have a timeout of their own.
+    """As `candidate`, which is for candidates that may be cut alone.
 
     Returns:
         Whether there is nothing to do; False if `own_scope` was cancelled, but too late for the
@@ -60,8 +62,7 @@ async def play(crew: Crew, seat: Seat, own_scope: trio.CancelScope | None = None
             attempt.space = context.copy()
         seat.attempt = attempt
         task.name = name
-        if own_scope is not None:
-            assert attempt.limit is not None
+        if own_scope is not None and attempt.limit is not None:
             own_scope.deadline = attempt.limit
         if generates:
             came_back = False

@@ -36,16 +36,18 @@ class Seat:
         attempt: the candidate that it plays.
         thread: the sync callback that it waits for.
         slot: whether it holds one.
+        scope: around what it plays alone, if single candidates may be cut.
     """
 
     slot: bool
 
-    __slots__ = ("_crew", "attempt", "slot", "thread")
+    __slots__ = ("_crew", "attempt", "scope", "slot", "thread")
 
     def __init__(self, crew: Crew, slot: bool) -> None:
         self._crew = crew
         self.attempt: Attempt | None = None
         self.thread: ThreadCall | None = None
+        self.scope: trio.CancelScope | None = None
         self.slot = slot
 
     def on_suspend(self) -> None:

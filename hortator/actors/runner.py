@@ -31,6 +31,7 @@ import trio
 from hortator.actors.crew import Crew, Seat
 from hortator.actors.mailbox import waiting
 from hortator.actors.observer import AsyncObserver, Subscription
+from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Status
 from hortator.protocols.deadlines import WORK_SHARE, Window
 from hortator.protocols.errors import ObserverFailed
@@ -94,6 +95,14 @@ class Run(Crew):
         """Whether somebody is in flight, or may still begin."""
         state = self.state
         return bool(state.flying) or (state.admitting and state.next_index < state.n)
+
+    def on_drop(self, attempt: Attempt) -> None:
+        """A rule has dropped a candidate: cancel it alone, limit the clean-up that it is at."""
+        for seat in self.seats:
+            if seat.attempt is attempt and seat.scope is not None:
+                seat.scope.cancel(f"{self.state.run_id}: candidate {attempt.index} was dropped")
+        self.cleanups.move(attempt)
+        self.wake()  # it has to be given up on, should it not end
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline by so many seconds; see `RunHandle.extend`."""
@@ -159,31 +168,33 @@ async def _work(run: Run) -> None:
         now = trio.current_time()
         if now >= state.deadline:
             state.stop(run.deadline_reason, now)
-        elif state.job.candidate_timeout is not None:
+        elif state.cuts_singly:
             await _give_up_on_overdue(run)
     if run.grace is None:
         run.begin_grace(trio.current_time())
 
 
 def _next_overdue(run: Run) -> float:
-    """When the next candidate will have outlived its own timeout and the work share of a grace.
+    """When the next candidate will have outlived its own limit and the work share of a grace.
 
     One that waits to be scored has nothing to unwind: it is cut at its timeout.
     """
-    timeout = run.state.job.candidate_timeout
-    if timeout is None:
+    if not run.state.cuts_singly:
         return math.inf
+    timeout = run.state.job.candidate_timeout
     share = WORK_SHARE * run.grace_seconds
     due = [
         attempt.limit + (0.0 if attempt.status is Status.GENERATED else share)
         for attempt in run.state.flying.values()
         if attempt.limit is not None
     ]
+    if timeout is None:  # whoever drops one wakes us
+        return min(due, default=math.inf)
     return min(due, default=trio.current_time() + timeout + share)
 
 
 async def _give_up_on_overdue(run: Run) -> None:
-    """Detach candidates that have outlived their own timeout and a work share."""
+    """Detach candidates that have outlived their own limit and a work share."""
     state = run.state
 
     def overdue(seat: Seat) -> bool:

@@ -24,6 +24,7 @@ from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import Detached
 from hortator.protocols.deadlines import WORK_SHARE, window
 from hortator.protocols.errors import InvalidJob, RuntimeClosed
+from hortator.protocols.halving import prunes
 from hortator.protocols.interfaces import Out, Req
 from hortator.protocols.result import RunResult
 from hortator.protocols.run import RunState
@@ -135,7 +136,8 @@ class Runtime:
             return min(most, run.window.room, half_of_parent(at))
 
         context = contextvars.copy_context()
-        seated = play if job.candidate_timeout is None else candidate
+        alone = job.candidate_timeout is not None or prunes(job.stop)
+        seated = candidate if alone else play
         run = Run(self._workplace, context, seated, scorer, self._grace, room)
         context.run(_parent.set, run)
         run.parent = parent
@@ -151,6 +153,7 @@ class Runtime:
                 deadline=span.deadline,
                 on_stop=run.on_stop,
                 on_idle=run.wake,
+                on_drop=run.on_drop,
             )
         )
         own = [self._workplace.open_observer(each, context.copy()) for each in observers]

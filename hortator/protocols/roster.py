@@ -128,6 +128,8 @@ class Roster(Feed):
         """Whatever ends at or after the deadline is timed out, unless a stop came before that."""
         if not self.late(attempt, now) or status is Status.SKIPPED:
             return status
+        if attempt.dropped:  # it was told to stop before any deadline
+            return Status.CANCELLED
         stopped_before = status is Status.CANCELLED and self._stopped_early()
         return status if stopped_before else Status.TIMED_OUT
 
@@ -137,6 +139,8 @@ class Roster(Feed):
     def _cut_status(self, attempt: Attempt, now: float) -> Status:
         if not attempt.generator_ran and attempt.status is Status.GENERATING:
             return Status.SKIPPED
+        if attempt.dropped:
+            return Status.CANCELLED
         own_time_is_up = attempt.limit is not None and now >= attempt.limit
         if self._stopped_early() and not own_time_is_up:
             return Status.CANCELLED

@@ -23,6 +23,7 @@ from hortator.protocols.events import (
     CandidateStarted,
     RunFinished,
 )
+from hortator.protocols.halving import pruner_of
 from hortator.protocols.ledger import Book
 from hortator.protocols.result import Snapshot
 from hortator.protocols.roster import Roster
@@ -47,6 +48,8 @@ class RunState(Roster):
         book: the run's leases.
         denied: whether some candidate got no lease.
         first: the index of the candidate that met `first_accepted`.
+        pruner: what drops single candidates by what they publish, None if nothing does.
+        cuts_singly: whether a candidate may be told to stop while the others go on.
         interrupt: what `run()` raises instead of a result: a KeyboardInterrupt or SystemExit out
             of a callback, or a bug of ours.
     """
@@ -55,6 +58,7 @@ class RunState(Roster):
     seed: int
     book: Book
     denied: bool
+    cuts_singly: bool
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class RunState(Roster):
         deadline: float,
         on_stop: Callable[[float], None],
         on_idle: Callable[[], None],
+        on_drop: Callable[[Attempt], None],
     ) -> None:
         super().__init__(job, run_id, began, deadline, on_idle)
         self.request = private_copy(request)
@@ -77,7 +82,9 @@ class RunState(Roster):
         self.denied = False
         self.first: int | None = None
         self.interrupt: BaseException | None = None
-        self._on_stop = on_stop
+        self._on_stop, self._on_drop = on_stop, on_drop
+        self.pruner = pruner_of(job.stop, job.objective)
+        self.cuts_singly = job.candidate_timeout is not None or self.pruner is not None
 
     # -- a candidate's way through the run, in order -------------------------------------------
 
@@ -159,6 +166,27 @@ class RunState(Roster):
         else:
             status = Status.SCORING_FAILED
         self.end(attempt, status, now, error)
+
+    def published(self, attempt: Attempt, score: Score, now: float) -> None:
+        """Take in the score of a publication; the rule may drop the candidate for it."""
+        if self.pruner is None or self.stopping or attempt.ended or self.late(attempt, now):
+            return
+        if not self.pruner.published(attempt.index, score.value):
+            self.drop(attempt, now)
+
+    def drop(self, attempt: Attempt, now: float) -> None:
+        """Tell one candidate to stop, and no other: its own time is up, by a rule.
+
+        A no-op for one that has ended or was told to stop before.
+        """
+        if self.stopping or attempt.ended or self.late(attempt, now):
+            return
+        assert self.cuts_singly, "its seat has no scope of its own"
+        attempt.limit, attempt.dropped = now, True
+        if attempt.status is Status.GENERATED:  # it waits to be scored, and has nothing to unwind
+            self.cut(attempt, now)
+        else:
+            self._on_drop(attempt)
 
     # -- the run ---------------------------------------------------------------------------------
 
