@@ -123,6 +123,7 @@ class Crew:
     context: contextvars.Context
     score: Callable[[Crew, Seat, Attempt], Awaitable[None]]
     field_open: bool
+    cleanups: Cleanups
     free_slots: int
     scoring: int
     unscored: int

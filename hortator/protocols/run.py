@@ -23,7 +23,7 @@ from hortator.protocols.events import (
     CandidateStarted,
     RunFinished,
 )
-from hortator.protocols.halving import pruner_of
+from hortator.protocols.halving import Pruner, pruner_of
 from hortator.protocols.ledger import Book
 from hortator.protocols.result import Snapshot
 from hortator.protocols.roster import Roster
@@ -83,7 +83,7 @@ class RunState(Roster):
         self.first: int | None = None
         self.interrupt: BaseException | None = None
         self._on_stop, self._on_drop = on_stop, on_drop
-        self.pruner = pruner_of(job.stop, job.objective)
+        self.pruner: Pruner | None = pruner_of(job.stop, job.objective)
         self.cuts_singly = job.candidate_timeout is not None or self.pruner is not None
 
     # -- a candidate's way through the run, in order -------------------------------------------
