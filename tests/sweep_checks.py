@@ -43,9 +43,9 @@ def alive() -> set[trio.lowlevel.Task]:
 
 def faults_of_books(runs: Sequence[Run]) -> Iterator[str]:
     """Every book adds up, at any time."""
-    books = {run.state.run_id: run.state.book for run in runs}
+    books: dict[str, Any] = {run.state.run_id: run.state.book for run in runs}
     if runs:
-        books["the runtime"] = runs[0].services.book
+        books["the runtime"] = runs[0].services.account
     for owner, book in books.items():
         try:
             book.check()
@@ -61,6 +61,8 @@ def faults_at_the_return(runs: Sequence[Run], runtime: Runtime) -> Iterator[str]
         book, who = run.state.book, run.state.run_id
         if book.open:
             yield f"{who} has open leases: {list(book.open.values())}"
+        if book.waiters or run.state.queued:
+            yield f"{who} is waited for by {book.waiters}, {run.state.queued}"
         if book.double_settlements:
             yield f"{who} settled {book.double_settlements} leases twice"
         if not run.finished.is_set():

@@ -20,6 +20,7 @@ PACKAGE = Path(hortator.__file__).parent
 
 NAMES = {
     # to run a job
+    "BatchScorer",
     "BestOfN",
     "Budget",
     "Runtime",
@@ -30,11 +31,19 @@ NAMES = {
     "in_thread",
     "open_runtime",
     # rules
+    "Preference",
+    "adaptive_consistency",
     "all_candidates",
     "best_score",
     "first_accepted",
+    "minimum_bayes_risk",
+    "plurality_vote",
     "successive_halving",
     "target",
+    "top_k",
+    "tournament",
+    "vote_decided",
+    "weighted_vote",
     # what callbacks and observers are given, and give
     "CandidateContext",
     "Event",
@@ -49,11 +58,15 @@ NAMES = {
     "Snapshot",
     "Status",
     "UsageReport",
+    # to keep what came of it
+    "read_events",
+    "record_to",
     # errors
     "CandidateError",
     "DoesNotFit",
     "HortatorError",
     "InvalidJob",
+    "InvalidReport",
     "LeaseExceeded",
     "NoEligibleCandidate",
     "ObserverFailed",

@@ -112,7 +112,7 @@ def call_user(
 def call_now(
     function: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context
 ) -> Any:
-    """Call a sync callback in a worker thread, by the same rules.
+    """Call a sync callback by the same rules: in a worker thread, or a key on the loop.
 
     Returns:
         Its value, or `Failed`, or `Interrupt`; it never raises.

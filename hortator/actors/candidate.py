@@ -13,11 +13,15 @@ What a pool could leak from one candidate to the next, and what closes it:
 
 from __future__ import annotations
 
+import math
+
 import trio
 
 from hortator.actors.callbacks import Failed, call_user
-from hortator.actors.context import Context
+from hortator.actors.context import Context, current
 from hortator.actors.crew import Crew, Seat
+from hortator.actors.ledger import answered
+from hortator.protocols.attempt import Attempt
 
 
 @trio.lowlevel.enable_ki_protection
@@ -30,15 +34,14 @@ async def candidate(crew: Crew, seat: Seat) -> None:
     """
     done = False
     while not done:
-        with trio.CancelScope() as scope:
-            seat.scope = scope
-            done = await play(crew, seat, scope)
+        with trio.CancelScope() as seat.scope:
+            done = await play(crew, seat, seat.scope)
         seat.attempt = None
 
 
 @trio.lowlevel.enable_ki_protection
 async def play(crew: Crew, seat: Seat, own_scope: trio.CancelScope | None = None) -> bool:
-    """As `candidate`, which is for candidates that may be cut alone.
+    """As `candidate`, which is for candidates that have a timeout of their own.
 
     Returns:
         Whether there is nothing to do; False if `own_scope` was cancelled, but too late for the
@@ -57,9 +60,14 @@ async def play(crew: Crew, seat: Seat, own_scope: trio.CancelScope | None = None
                 return True
             attempt = state.begin(clock())
             if attempt is None:
-                return True
-            attempt.ctx = Context(crew, attempt)
-            attempt.space = context.copy()
+                if state.parked is None:
+                    return True
+                attempt = await _leased(crew, own_scope)
+                if attempt is None:
+                    continue
+            attempt.ctx = ctx = Context(crew, attempt)
+            attempt.space = space = context.copy()
+            space.run(current.set, ctx)
         seat.attempt = attempt
         task.name = name
         if own_scope is not None and attempt.limit is not None:
@@ -90,3 +98,22 @@ async def play(crew: Crew, seat: Seat, own_scope: trio.CancelScope | None = None
         if own_scope is not None and own_scope.cancel_called:
             return False  # it would cut the next one: leave it, and open another
     return True
+
+
+async def _leased(crew: Crew, own_scope: trio.CancelScope | None) -> Attempt | None:
+    """Wait until the candidate that has found no room gets its lease; None if it gets none.
+
+    If it is cancelled, the candidate has not started and holds nothing.
+    """
+    state = crew.state
+    ask, state.parked = state.parked, None
+    assert ask is not None
+    if own_scope is not None:
+        own_scope.deadline = math.inf  # what it had is that of the candidate before
+    state.flush()
+    try:
+        await answered(ask)
+    except trio.Cancelled:
+        del state.queued[ask.index]
+        raise
+    return state.begin_leased(ask, crew.clock.current_time())

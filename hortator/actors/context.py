@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import math
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -11,6 +12,7 @@ from typing import Any, Literal, Protocol
 import trio
 
 from hortator.actors.cleanups import Cleanups
+from hortator.actors.ledger import answered
 from hortator.protocols.attempt import Attempt, Declared
 from hortator.protocols.copying import private_copy
 from hortator.protocols.errors import InvalidJob, RunEnded, RunStopping, SideEffectBlocked
@@ -20,6 +22,11 @@ from hortator.protocols.run import RunState
 from hortator.protocols.scoring import read_score
 from hortator.protocols.seeds import candidate_seed
 from hortator.protocols.usage import DIMENSIONS, Usage, dollars
+
+current: contextvars.ContextVar[Context | None] = contextvars.ContextVar(
+    "hortator candidate", default=None
+)
+"""The candidate that code runs for: set for its callbacks, and whatever those start."""
 
 
 class Surroundings(Protocol):
@@ -38,22 +45,30 @@ class Surroundings(Protocol):
 
 
 class Context:
-    """The context of one candidate; see `CandidateContext` for what its members promise."""
+    """The context of one candidate; see `CandidateContext` for what its members promise.
 
-    __slots__ = ("_around", "_attempt", "_state")
+    Attributes:
+        attempt: the candidate, for the runs that it starts.
+        around: the run that it belongs to.
+    """
+
+    attempt: Attempt
+    around: Surroundings
+
+    __slots__ = ("_state", "around", "attempt")
 
     def __init__(self, around: Surroundings, attempt: Attempt) -> None:
-        self._around, self._attempt, self._state = around, attempt, around.state
+        self.around, self.attempt, self._state = around, attempt, around.state
 
     @property
     def index(self) -> int:
         """The candidate's place in the run, from 0."""
-        return self._attempt.index
+        return self.attempt.index
 
     @property
     def seed(self) -> int:
         """64 bits, the same for the same run seed and index."""
-        return candidate_seed(self._state.seed, self._attempt.index)
+        return candidate_seed(self._state.seed, self.attempt.index)
 
     @property
     def run_id(self) -> str:
@@ -63,7 +78,7 @@ class Context:
     @property
     def deadline(self) -> float | None:
         """Seconds on Trio's clock, None without a deadline."""
-        latest, limit = self._state.deadline, self._attempt.limit
+        latest, limit = self._state.deadline, self.attempt.limit
         if limit is not None:
             latest = min(latest, limit)
         return None if latest == math.inf else latest
@@ -71,45 +86,44 @@ class Context:
     @property
     def stopping(self) -> bool:
         """Whether the candidate has been told to stop, or has ended."""
-        attempt, state = self._attempt, self._state
+        attempt, state = self.attempt, self._state
         if state.stopping or attempt.ended:
             return True
         # The clock is asked too: a candidate's own timeout stops no run, and a thread sees the
         # deadline also while the loop is blocked.
-        return state.late(attempt, self._around.clock.current_time())
+        return state.late(attempt, self.around.clock.current_time())
 
     def remaining(self) -> Remaining:
         """What is left: seconds to the deadline, amounts of the lease (None: not limited)."""
-        deadline, lease = self.deadline, self._attempt.lease
-        spent = lease.reported
+        deadline, lease = self.deadline, self.attempt.lease
         left: dict[str, Any] = {}
-        for position, _ in self._state.book.limits:
-            amount = max(0, lease.cap[position] - spent[position])
+        for position in lease.rates.limited:
+            amount = max(0, lease.cap[position] - lease.used(position))
             name = DIMENSIONS[position]
             left[name] = dollars(amount) if name == "cost" else amount
-        now = self._around.clock.current_time()
+        now = self.around.clock.current_time()
         return Remaining(seconds=None if deadline is None else max(0.0, deadline - now), **left)
 
     @trio.lowlevel.enable_ki_protection
     def charge(self, usage: Usage) -> None:
         """Record what was spent, then check it against the lease."""
-        attempt = self._attempt
+        attempt = self.attempt
         if attempt.over:
-            self._around.refused += 1
+            self.around.refused += 1
             raise RunEnded(f"candidate {attempt.index} has ended: its charge was not recorded")
         phase: Literal["generating", "scoring"] = "scoring" if attempt.scorer_ran else "generating"
         attempt.book.charge(attempt.lease, phase, usage)
 
     async def reserve(self, usage: Usage) -> bool:
-        """Widen the lease, or say that the budget does not allow it. Does not wait for others.
+        """Widen the lease; wait for what others give back as long as that can help.
 
         If it is cancelled, nothing was reserved.
         """
         await trio.lowlevel.checkpoint()
-        attempt = self._attempt
+        attempt = self.attempt
         if attempt.ended:
             raise RunEnded(f"candidate {attempt.index} has ended: there is nothing to reserve")
-        granted = attempt.book.top_up(attempt.lease, usage)
+        granted = await answered(attempt.book.ask_for_more(attempt.lease, usage))
         attempt.denied = attempt.denied or not granted
         return granted
 
@@ -128,7 +142,7 @@ class Context:
     def raise_if_stopping(self) -> None:
         """Raise `RunStopping` if told to stop."""
         if self.stopping:
-            raise RunStopping(f"candidate {self._attempt.index} has been told to stop")
+            raise RunStopping(f"candidate {self.attempt.index} has been told to stop")
 
     def cleanup(self, seconds: float | None = None) -> AbstractContextManager[None]:
         """A shield that ends with the work share of the grace, counted from the run's stop.
@@ -136,7 +150,7 @@ class Context:
         Until the run is stopped it ends that much after the deadline; the stop moves its end,
         and so does `handle.extend`.
         """
-        return self._around.cleanups.shield(self._attempt, seconds)
+        return self.around.cleanups.shield(self.attempt, seconds)
 
     def effect(
         self, name: str, kind: Literal["read", "write"]
@@ -145,7 +159,7 @@ class Context:
         if kind not in ("read", "write"):
             raise InvalidJob(f"effect({name!r}, {kind!r}): kind is 'read' or 'write'")
         declared = Declared(name, kind)
-        attempt = self._attempt
+        attempt = self.attempt
         if attempt.effects is None:
             attempt.effects = []
         attempt.effects.append(declared)
@@ -173,34 +187,34 @@ class Context:
 
     @trio.lowlevel.enable_ki_protection
     def _change(self, declared: Declared, state: Literal["unknown", "done", "failed"]) -> None:
-        if not self._attempt.ended:  # a record that is made does not change any more
+        if not self.attempt.ended:  # a record that is made does not change any more
             declared.state = state
         self._tell(EffectChanged, declared.name, state)
 
     def _publish(self, output: Any, score: Any) -> None:
-        attempt = self._attempt
+        attempt = self.attempt
         if not attempt.ended:
             attempt.published += 1
             if score is not None or attempt.published_score is None:
                 attempt.published_output, attempt.published_score = output, score
         self._tell(CandidatePublished, score)
         if score is not None:
-            self._state.published(attempt, score, trio.current_time())
+            self._state.judge(attempt, score, trio.current_time())
 
     def _tell(self, event: Callable[..., Any], *rest: Any) -> None:
-        attempt = self._attempt
+        attempt = self.attempt
         if attempt.over:
-            self._around.refused += 1
+            self.around.refused += 1
         elif attempt.detached:
-            self._around.tell_late(attempt, event, rest)
+            self.around.tell_late(attempt, event, rest)
         else:
             self._state.tell(event, attempt.index, trio.current_time(), *rest)
 
     def _on_loop(self, function: Callable[..., None], *args: Any) -> None:
-        if threading.get_ident() == self._around.loop_thread:
+        if threading.get_ident() == self.around.loop_thread:
             function(*args)
             return
         try:
-            self._around.token.run_sync_soon(function, *args)
+            self.around.token.run_sync_soon(function, *args)
         except trio.RunFinishedError:
-            self._around.refused += 1  # the loop is over, and so is whoever would be told
+            self.around.refused += 1  # the loop is over, and so is whoever would be told

@@ -17,47 +17,20 @@ import trio
 
 from hortator.actors.callbacks import Failed, Interrupt, call_user
 from hortator.actors.cleanups import Cleanups
-from hortator.actors.mailbox import open_mailbox, waiting
+from hortator.actors.mailbox import open_mailbox
 from hortator.actors.observer import Subscription
+from hortator.actors.places import Places
+from hortator.actors.seat import Seat as Seat
 from hortator.actors.threads import GIVEN_UP, ThreadCall, Threads
+from hortator.protocols.account import Account
 from hortator.protocols.attempt import Attempt
+from hortator.protocols.batch import as_batch
 from hortator.protocols.candidate import Status
 from hortator.protocols.deadlines import Grace, grace_from
 from hortator.protocols.errors import RunStopping
-from hortator.protocols.messages import Finished, Look, Role
+from hortator.protocols.messages import Look, Role
 from hortator.protocols.run import RunState
 from hortator.protocols.signatures import is_async
-
-
-class Seat:
-    """One task of a run's pool.
-
-    Attributes:
-        attempt: the candidate that it plays.
-        thread: the sync callback that it waits for.
-        slot: whether it holds one.
-        scope: around what it plays alone, if single candidates may be cut.
-    """
-
-    slot: bool
-
-    __slots__ = ("_crew", "attempt", "scope", "slot", "thread")
-
-    def __init__(self, crew: Crew, slot: bool) -> None:
-        self._crew = crew
-        self.attempt: Attempt | None = None
-        self.thread: ThreadCall | None = None
-        self.scope: trio.CancelScope | None = None
-        self.slot = slot
-
-    def on_suspend(self) -> None:
-        """A scorer lets the loop go: tell what was held back, let somebody else generate."""
-        crew = self._crew
-        crew.state.flush()
-        if self.slot:
-            self.slot = False
-            crew.free_slots += 1
-            crew.fill_seats()
 
 
 class Services(Protocol):
@@ -92,20 +65,18 @@ class Services(Protocol):
         ...
 
 
-class Crew:
+class Crew(Places):
     """Everything of one run that has to do with time and tasks.
 
     Attributes:
-        state: the rules.
         score: the scorer actor.
         seats: the tasks that play candidates.
         services: what the runtime lends.
+        account: whose budget the run draws on, if it is not nested.
         context: a copy of the one that `start()` was called in.
         generator: the job's generator; `scorer_role` its scorer.
         free_slots: slots that no seat holds.
         lost_slots: slots held for ever by candidates that were given up.
-        scoring: scorers at work.
-        unscored: candidates that wait in the scorer's mailbox.
         grace: set once, when the run is told to stop or all its work has ended.
         cleanups: clean-up under way, which the stop limits.
         children: runs that candidates have started through a thread. None of our scopes is
@@ -115,18 +86,16 @@ class Crew:
         unheard: events that a receiver of `handle.events()` was too slow for.
         why: what the stop is called where it is carried into a `Cancelled`.
         token: of the loop, to reach it from a thread; `loop_thread` is the loop's own thread.
-        clock: Trio's.
         runner: the address of the run's runner.
     """
 
     services: Services
+    account: Account
     context: contextvars.Context
     score: Callable[[Crew, Seat, Attempt], Awaitable[None]]
     field_open: bool
-    cleanups: Cleanups
     free_slots: int
     scoring: int
-    unscored: int
     lost_slots: int
     refused: int
     unheard: int
@@ -143,13 +112,13 @@ class Crew:
         context: contextvars.Context,
         play: Callable[[Crew, Seat], Awaitable[object]],
         score: Callable[[Crew, Seat, Attempt], Awaitable[None]],
+        score_many: Callable[[Crew, Seat], Awaitable[object]],
         grace: float,
         room: Callable[[float], float],
     ) -> None:
         self.services, self.context = services, context
-        self._play, self.score = play, score
+        self._play, self.score, self._score_many = play, score, score_many
         self._grace, self._room = grace, room
-        self.state: RunState
         self.generator: Role
         self.scorer_role: Role
         self.seats: set[Seat] = set()
@@ -157,7 +126,7 @@ class Crew:
         self.field_open = True
         self.cleanups = Cleanups(self)
         self.children: set[Crew] = set()
-        self.free_slots = self.scoring = self.unscored = self.lost_slots = 0
+        self.free_slots = self.lost_slots = 0
         self.refused = self.unheard = 0
         self.why = ""
         self.grace: Grace | None = None
@@ -165,17 +134,17 @@ class Crew:
         self.clock = trio.lowlevel.current_clock()
         self.loop_thread = threading.get_ident()
         self.runner, self.runner_mailbox = open_mailbox(Look)
-        self._scorer: trio.MemorySendChannel[Finished] | None = None  # opened when it is needed
-        self._scorer_mailbox: trio.MemoryReceiveChannel[Finished] | None = None
         self._name = ""
 
     def adopt(self, state: RunState) -> None:
         """Take the rules over, before anything runs."""
         job = state.job
-        self.state = state
+        self.arrange_places(state)
         self.generator = Role(job.generate, is_async(job.generate), scores=False)
         if job.score is not None:
-            self.scorer_role = Role(job.score, is_async(job.score), scores=True)
+            batch = as_batch(job.score)
+            score: Any = job.score if batch is None else batch.fn
+            self.scorer_role = Role(score, is_async(score), scores=True)
         self.free_slots = job.max_concurrency
         self._name = f"hortator {state.run_id}"
 
@@ -221,14 +190,25 @@ class Crew:
         while self.free_slots and pending > 0 and state.admitting:
             self.free_slots -= 1
             pending -= 1
-            self._open_seat(slot=True)
+            self.open_seat(slot=True)
 
-    def _open_seat(self, *, slot: bool) -> None:
+    def follow_deadline(self) -> None:
+        """The deadline was moved: with it move the ends of generating that hang on it."""
+        for seat in self.seats:
+            attempt = seat.attempt
+            if self.gathering is None or seat.scope is None or attempt is None:
+                continue
+            if attempt.status is Status.GENERATING and not (attempt.ended or attempt.dropped):
+                attempt.limit = seat.scope.deadline = self.gathering.limit_of(attempt)
+
+    def open_seat(self, *, slot: bool) -> None:
+        """Start a task: with a slot to generate, without one to score what waits."""
         # The field is open: whoever opens another seat sits in one, or one is stuck there.
         assert self._field is not None
         seat = Seat(self, slot)
         self.seats.add(seat)
-        self._field.start_soon(self._sit, seat, name=self._name)
+        play = self._score_many if self.batched and not slot else self._play
+        self._field.start_soon(self._sit, seat, play, name=self._name)
 
     def take_slot(self, seat: Seat) -> bool:
         """Whether the seat may generate: it holds a slot, or gets one that is free."""
@@ -238,9 +218,9 @@ class Crew:
         return seat.slot
 
     @trio.lowlevel.enable_ki_protection
-    async def _sit(self, seat: Seat) -> None:
+    async def _sit(self, seat: Seat, play: Callable[[Crew, Seat], Awaitable[object]]) -> None:
         try:
-            await self._play(self, seat)
+            await play(self, seat)
         except Exception as bug:  # noqa: BLE001
             # A bug of ours: callbacks are routed by call_user. It must not raise into the
             # nursery, where it would cut innocent candidates: the run raises it.
@@ -249,6 +229,8 @@ class Crew:
             self.seats.discard(seat)
             if seat.slot:
                 self.free_slots += 1
+            if self.gathering is not None:
+                self.gather()
             if not self.state.stopping:  # else the runner tells of all these ends at once
                 self.state.flush()
 
@@ -269,11 +251,7 @@ class Crew:
         self.begin_grace(min(now, state.deadline))
         if self._field is not None:
             self._field.cancel_scope.cancel(f"{self._name}: {self.why or state.stop_reason}")
-        if self._scorer_mailbox is not None:
-            for message in waiting(self._scorer_mailbox):
-                self.unscored -= 1
-                if not message.attempt.ended:
-                    state.cut(message.attempt, now)
+        self.cut_waiting(now)
         for child in tuple(self.children):
             child.state.stop("cancelled", now)
         self.wake()
@@ -286,48 +264,19 @@ class Crew:
 
     def give_up_on(self, seat: Seat, now: float) -> None:
         """Detach what a seat plays. A slot that it holds is lost; a scorer's place is not."""
-        attempt = seat.attempt
-        assert attempt is not None
-        if attempt.status is Status.SCORING:
+        attempts = seat.playing
+        if attempts[0].status is Status.SCORING:
             self.scoring -= 1
-        self.services.detach(self, seat, attempt, now)
+        for attempt in attempts:
+            if seat.batch is not None:
+                attempt.coroutine = seat.batch.coroutine
+            self.services.detach(self, seat, attempt, now)
         if seat.slot:
             seat.slot = False
             self.lost_slots += 1
         if seat.thread is not None:
             seat.thread.abandon()
-        if self.unscored:
-            self._open_seat(slot=False)
-
-    # -- the scorer's places ---------------------------------------------------------------------
-
-    def take_place(self, attempt: Attempt) -> bool:
-        """Take a place for scoring; without one the candidate waits in the scorer's mailbox."""
-        if self.scoring < self.state.job.max_concurrency:
-            self.scoring += 1
-            return True
-        if self._scorer is None:
-            self._scorer, self._scorer_mailbox = open_mailbox(Finished)
-        self.unscored += 1
-        self._scorer.send_nowait(Finished(attempt))
-        return False
-
-    def next_unscored(self) -> Attempt | None:
-        """Take a place and the candidate that has waited longest, if there are both."""
-        while self.unscored and self.scoring < self.state.job.max_concurrency:
-            assert self._scorer_mailbox is not None
-            self.unscored -= 1
-            attempt = self._scorer_mailbox.receive_nowait().attempt
-            if not attempt.ended:  # it may have been cut while it waited
-                self.scoring += 1
-                return attempt
-        return None
-
-    def cut_waiting(self, now: float) -> None:
-        """Cut the candidates whose own time ran out while they waited to be scored."""
-        for attempt in list(self.state.flying.values()):
-            if attempt.status is Status.GENERATED and self.state.late(attempt, now):
-                self.state.cut(attempt, now)
+        self.offer_places()
 
     # -- callbacks -------------------------------------------------------------------------------
 

@@ -8,25 +8,30 @@ from typing import Any, Literal, TypeAlias
 
 from hortator.actors.callbacks import Failed
 from hortator.actors.frames import awaited, innermost, stack
+from hortator.protocols.account import Account
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Detached, Status
 from hortator.protocols.usage import Usage
 
-Doing: TypeAlias = Literal["generating", "scoring", "observing"]
+Doing: TypeAlias = Literal["generating", "scoring", "observing", "selecting", "building"]
+
+_WHO = {"observing": "an observer", "selecting": "the selector", "building": "the builder"}
 
 
 class DetachedWork:
     """A task or thread that a run gave up on.
 
     Attributes:
-        attempt: the candidate, None for an observer.
+        attempt: the candidate, None for an observer, selector or builder.
         ended: whether it has ended since.
+        account: where its lease is settled, None if it has none.
     """
 
     run_id: str
     attempt: Attempt | None
     since: float
     ended: bool
+    account: Account | None
 
     def __init__(
         self,
@@ -36,7 +41,9 @@ class DetachedWork:
         since: float,
         frame: Callable[[], types.FrameType | None] | None,
         coroutine: Any,
+        account: Account | None = None,
     ) -> None:
+        self.account = account
         self.run_id, self.attempt, self.since = run_id, attempt, since
         self.phase: Doing = phase
         self.ended = False
@@ -72,7 +79,7 @@ class DetachedWork:
 
     def tale(self) -> str:
         """Who it is and where it stands, for a log line."""
-        who = "an observer" if self.attempt is None else f"candidate {self.attempt.index}"
+        who = f"candidate {self.attempt.index}" if self.attempt is not None else _WHO[self.phase]
         return f"{who} of {self.run_id} ({self.phase}) at {self.where()}"
 
     def record(self) -> Detached:

@@ -1,8 +1,11 @@
-"""The ledger actor: settles what ends after its run.
+"""The ledger actor: answers what has to wait, and settles what ends after its run.
 
-A run's book is asked in place, by a call: whoever asks runs in the thread that owns the book. Only
-what comes from work that no run waits for any more goes through this mailbox: a run's book is
-frozen when the run returns, so the open leases of detached work moved to the runtime's book, and
+A run's book is asked in place, by a call: whoever asks runs in the thread that owns the book. An
+ask that has to wait stands in the queue of the node that holds it up (`protocols/queue.py`); who
+gives something back, or begins to wait, answers in place those whom that concerns.
+
+Only what comes from work that no run waits for any more goes through the mailbox: a run's book is
+frozen when the run returns, so the open leases of detached work moved to the runtime's books, and
 they are settled there, one after the other, whenever that work ends.
 """
 
@@ -17,6 +20,7 @@ import trio
 from hortator.actors.mailbox import waiting
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.lease import Settled
+from hortator.protocols.queue import Waiter
 from hortator.protocols.usage import NOTHING
 
 
@@ -34,6 +38,32 @@ class SettleLate:
 
 
 LedgerMessage: TypeAlias = SettleLate
+
+
+async def answered(ask: Waiter) -> bool:
+    """Wait for the answer to an ask, if there is none yet: whether it was granted.
+
+    If it is cancelled, the ask is withdrawn, and nothing was granted: an answer that had come
+    before the cancel is returned, so that no grant is ever lost between the two.
+    """
+    if ask.granted is None:
+        task = trio.lowlevel.current_task()
+
+        def wake() -> None:
+            trio.lowlevel.reschedule(task)
+
+        def withdraw(_: object) -> trio.lowlevel.Abort:
+            ask.on_answer = _nobody_waits
+            ask.withdraw()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        ask.on_answer = wake
+        await trio.lowlevel.wait_task_rescheduled(withdraw)
+    return bool(ask.granted)
+
+
+def _nobody_waits() -> None:
+    """The asker has been told to stop."""
 
 
 @trio.lowlevel.enable_ki_protection

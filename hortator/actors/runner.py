@@ -13,6 +13,9 @@ any door) the same steps follow, in this order:
 3. What has not ended by then, though it has been stepped since its cancel, is detached: its lease
    moves to the runtime's book, its record stays at the phase it is stuck in.
 4. What never started is skipped, the rules select, the book is frozen, the terminal event made.
+   A selector with a callback that may take long has been asked before, if nothing had stopped the
+   run by then: only what comes after it is grace. If a stop comes first, or meanwhile, it may go
+   on until the first half of the delivery share is over; then the built-in order decides.
 5. *Delivery share* (the rest): observers get what they have not got yet; then they are cut.
 6. The result is set, and who waits for it wakes up.
 
@@ -28,43 +31,44 @@ from typing import Any
 
 import trio
 
-from hortator.actors.crew import Crew, Seat
-from hortator.actors.mailbox import waiting
+from hortator.actors.crew import Seat
 from hortator.actors.observer import AsyncObserver, Subscription
+from hortator.actors.outside import FEWEST_PASSES, MOST_PASSES, Caller
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Status
+from hortator.protocols.choosing import NOBODY
 from hortator.protocols.deadlines import WORK_SHARE, Window
 from hortator.protocols.errors import ObserverFailed
+from hortator.protocols.lease import Lease
 from hortator.protocols.result import RunResult, Telemetry
-from hortator.protocols.stopping import CUT_SHORT, StopReason
-
-FEWEST_PASSES, MOST_PASSES = 12, 64
-"""Scheduler passes that work gets to unwind in when the work share is over: it is given up when
-it has not been stepped for the fewest, and at the latest after the most.
-
-One is enough for a task that awaits, one more for each nursery or clean-up around it; a nested
-run takes some eight."""
+from hortator.protocols.stopping import CUT_SHORT
 
 
-class Run(Crew):
+class Run(Caller):
     """A crew with its observers, and the result that it comes to.
 
     Attributes:
         subscriptions: of all observers, the run's own and the runtime's.
         own_observers: async observers that live as long as the run.
         strict: whether an observer's failure fails the run.
-        window: the deadline, whose it is, and how far it may be moved.
         finished: set when there is a result or an error.
         parent: the run whose candidate started this one.
+        nested: whether it draws on the lease of the candidate that started it.
+        aside: the lease that was set aside for it, if no candidate has started it.
+        passed_on: the subscriptions that nested runs tell, too.
         result: the result; set also when there is a failure to raise.
         failure: what `run()` and `result()` raise instead of returning the result.
     """
 
     subscriptions: list[Subscription]
     own_observers: Sequence[AsyncObserver]
+    parent: Run | None
     strict: bool
     window: Window
     finished: trio.Event
+    nested: bool
+    aside: Lease | None = None
+    passed_on: tuple[Subscription, ...]
 
     def prepare(
         self,
@@ -80,23 +84,19 @@ class Run(Crew):
         self.finished = trio.Event()
         self.result: RunResult[Any] | None = None
         self.failure: BaseException | None = None
-        self.parent: Run | None = None
+        self.state.on_drop = self._on_drop
         for subscription in subscriptions:
             subscription.on_failure = self._observer_failed
             self.state.subscribe(subscription.deliver)
 
     @property
-    def deadline_reason(self) -> StopReason:
-        """What the deadline is called in the result."""
-        return "outer_deadline" if self.window.outer else "deadline"
-
-    @property
     def has_work(self) -> bool:
         """Whether somebody is in flight, or may still begin."""
         state = self.state
-        return bool(state.flying) or (state.admitting and state.next_index < state.n)
+        waits = bool(state.flying) or bool(state.queued)
+        return waits or (state.admitting and state.next_index < state.n)
 
-    def on_drop(self, attempt: Attempt) -> None:
+    def _on_drop(self, attempt: Attempt) -> None:
         """A rule has dropped a candidate: cancel it alone, limit the clean-up that it is at."""
         for seat in self.seats:
             if seat.attempt is attempt and seat.scope is not None:
@@ -115,16 +115,11 @@ class Run(Crew):
         self.window, state.deadline = window, window.deadline
         if self._field is not None:  # else it takes the deadline when it is opened
             self._field.cancel_scope.deadline = window.deadline
+        self.move_call()
+        self.follow_deadline()
         self.cleanups.move()
         self.wake()
         return True
-
-    async def heard(self) -> None:
-        """Wait until the run has changed; take everything that says so in one go."""
-        await self.runner_mailbox.receive()
-        for _ in waiting(self.runner_mailbox):
-            pass
-        self.state.flush()
 
     def _observer_failed(self, error: BaseException) -> None:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -138,19 +133,24 @@ class Run(Crew):
 async def runner(run: Run) -> None:
     """Play a run. It can't be cancelled: it is stopped, and then takes no longer than the grace."""
     state = run.state
-    selected, by = None, ""
     try:
+        if state.job.build is not None:
+            await run.build(state.job.build)
         await _work(run)
+        if run.grace is None and state.job.asks is not None:
+            await run.select()
+        if run.grace is None:
+            run.begin_grace(trio.current_time())
         await _unwind(run)
-        state.skip_pending(state.request)
-        selected, by = state.choose()
-        state.close(trio.current_time(), selected)
+        if state.choice is None:
+            await run.select()
+        state.close(trio.current_time(), state.selected)
         await _deliver(run)
     except Exception as bug:  # noqa: BLE001
         # A bug of ours must not raise into the work nursery; whoever waits for the run gets it.
         run.crashed(bug)
     await _dismiss(run)
-    run.result = _result(run, selected, by)
+    run.result = _result(run)
     run.failure = _failure(run)
     run.finished.set()
 
@@ -168,10 +168,9 @@ async def _work(run: Run) -> None:
         now = trio.current_time()
         if now >= state.deadline:
             state.stop(run.deadline_reason, now)
-        elif state.cuts_singly:
+        elif state.limited:
             await _give_up_on_overdue(run)
-    if run.grace is None:
-        run.begin_grace(trio.current_time())
+            run.gather()
 
 
 def _next_overdue(run: Run) -> float:
@@ -179,18 +178,23 @@ def _next_overdue(run: Run) -> float:
 
     One that waits to be scored has nothing to unwind: it is cut at its timeout.
     """
-    if not run.state.cuts_singly:
+    state = run.state
+    if not state.limited:
         return math.inf
-    timeout = run.state.job.candidate_timeout
     share = WORK_SHARE * run.grace_seconds
+    calls = [seat for seat in run.seats if seat.batch is not None]
+    called = {attempt.index for seat in calls for attempt in seat.playing}
     due = [
         attempt.limit + (0.0 if attempt.status is Status.GENERATED else share)
-        for attempt in run.state.flying.values()
-        if attempt.limit is not None
+        for attempt in state.flying.values()
+        if attempt.limit is not None and attempt.index not in called
     ]
-    if timeout is None:  # whoever drops one wakes us
-        return min(due, default=math.inf)
-    return min(due, default=trio.current_time() + timeout + share)
+    due += [seat.limit + share for seat in calls]
+    timeout = state.job.candidate_timeout
+    if timeout is not None:
+        due.append(trio.current_time() + timeout + share)  # of whoever begins meanwhile
+    # Whoever is dropped meanwhile wakes us.
+    return min(due, default=math.inf)
 
 
 async def _give_up_on_overdue(run: Run) -> None:
@@ -198,10 +202,7 @@ async def _give_up_on_overdue(run: Run) -> None:
     state = run.state
 
     def overdue(seat: Seat) -> bool:
-        attempt = seat.attempt
-        if attempt is None or attempt.ended or attempt.limit is None:
-            return False
-        return trio.current_time() >= attempt.limit + WORK_SHARE * run.grace_seconds
+        return trio.current_time() >= seat.limit + WORK_SHARE * run.grace_seconds
 
     run.cut_waiting(trio.current_time())
     if any(overdue(seat) for seat in run.seats):
@@ -209,7 +210,8 @@ async def _give_up_on_overdue(run: Run) -> None:
     for seat in [seat for seat in run.seats if overdue(seat)]:
         run.give_up_on(seat, trio.current_time())
     state.flush()
-    if run.lost_slots >= state.job.max_concurrency and state.next_index < state.n:
+    pending = state.admitting and state.next_index < state.n
+    if run.lost_slots >= state.job.max_concurrency and pending:
         # Nobody can generate any more; those that are being scored end first.
         state.stop("slots_lost", trio.current_time(), in_flight=not state.flying)
 
@@ -224,7 +226,7 @@ async def _unwind(run: Run) -> None:
     await _last_passes(run, lambda seat: True)
     now = trio.current_time()
     for seat in list(run.seats):
-        if seat.attempt is not None and not seat.attempt.ended:
+        if seat.playing:
             run.give_up_on(seat, now)
     await _passes_while(lambda: _leaving(run))
 
@@ -238,8 +240,8 @@ async def _last_passes(run: Run, due: Callable[[Seat], bool]) -> None:
     """
     before, still = -1, 0
     for _ in range(MOST_PASSES):
-        left = [s.attempt for s in run.seats if s.attempt and not s.attempt.ended and due(s)]
-        steps = sum(attempt.steps for attempt in left)
+        left = [seat for seat in run.seats if seat.playing and due(seat)]
+        steps = sum(seat.steps for seat in left)
         still = still + 1 if steps == before else 0
         before = steps
         if not left or still == FEWEST_PASSES:
@@ -249,7 +251,7 @@ async def _last_passes(run: Run, due: Callable[[Seat], bool]) -> None:
 
 def _leaving(run: Run) -> bool:
     """Whether tasks of the run are about to end by themselves."""
-    stuck = any(seat.attempt is not None and seat.attempt.detached for seat in run.seats)
+    stuck = any(seat.stuck for seat in run.seats)
     return run.field_open and not stuck
 
 
@@ -303,8 +305,10 @@ def _failure(run: Run) -> BaseException | None:
     return ObserverFailed(run.result, failures) if run.strict and failures else None
 
 
-def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:
+def _result(run: Run) -> RunResult[Any]:
     state = run.state
+    choice = state.choice or NOBODY
+    selected = choice.index
     reason = state.reason(selected)
     subscriptions = run.subscriptions
     records = state.candidates()
@@ -313,7 +317,7 @@ def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:
         candidates=records,
         stop_reason=reason,
         partial=reason in CUT_SHORT,
-        selected_by=by,
+        selected_by=choice.by,
         usage=state.book.report(),
         telemetry=Telemetry(
             events=state.sequence,
@@ -327,4 +331,6 @@ def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:
         run_id=state.run_id,
         elapsed=trio.current_time() - state.began,
         requested_n=state.job.n,
+        top=tuple(records[index] for index in choice.top),
+        selection_error=choice.error,
     )

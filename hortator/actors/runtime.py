@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-import itertools
 import math
-import random
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -13,29 +11,26 @@ from typing import Any, Literal
 
 import trio
 
-from hortator.actors.candidate import candidate, play
 from hortator.actors.handle import RunHandle
-from hortator.actors.observer import AsyncObserver, Observer, Subscription, check_observers
-from hortator.actors.runner import Run
-from hortator.actors.scorer import scorer
+from hortator.actors.launch import launch, origin
+from hortator.actors.observer import Observer, check_observers
 from hortator.actors.watchdog import Watchdog
 from hortator.actors.workplace import Workplace
+from hortator.protocols.account import Account
+from hortator.protocols.attribution import Attribution
 from hortator.protocols.best_of_n import BestOfN
+from hortator.protocols.budget import Budget
 from hortator.protocols.candidate import Detached
-from hortator.protocols.deadlines import WORK_SHARE, window
 from hortator.protocols.errors import InvalidJob, RuntimeClosed
-from hortator.protocols.halving import prunes
 from hortator.protocols.interfaces import Out, Req
 from hortator.protocols.result import RunResult
-from hortator.protocols.run import RunState
+from hortator.protocols.showing import shown
 from hortator.protocols.usage import UsageReport
 from hortator.protocols.watchdog import Blocked
 
 _ambient: contextvars.ContextVar[Runtime | None] = contextvars.ContextVar(
     "hortator runtime", default=None
 )
-_parent: contextvars.ContextVar[Run | None] = contextvars.ContextVar("hortator run", default=None)
-_run_numbers = itertools.count(1)
 
 
 class Runtime:
@@ -52,6 +47,7 @@ class Runtime:
         seed: int | None = None,
         observers: Sequence[Observer] = (),
         on_observer_error: Literal["ignore", "raise"] = "ignore",
+        account: Account | None = None,
     ) -> RunResult[Out]:
         """Run a job and return its result, at the latest at its deadline plus the grace.
 
@@ -64,16 +60,24 @@ class Runtime:
         `Cancelled` is raised, all within the grace. To keep the best so far of a run that you
         cancel yourself, use `start`.
 
+        Called by a candidate, it starts a *nested* run. That draws on the candidate's lease alone,
+        ends within the candidate's deadline and half of its grace, has an id that begins with the
+        id of the run around it ("run-7/2.1": candidate 2's first), and is told to the observers
+        of the runs around it, too. When its candidate ends, it is cancelled.
+
         Args:
             job: what to attempt, and how often.
             request: handed to each candidate; containers in it are copied for each.
             seed: of the run; drawn if None, and kept in the result.
             observers: called with every event, sync on the loop or async in a task of their own.
             on_observer_error: "ignore" counts what observers raise; "raise" stops the run.
+            account: of this runtime; the run draws on its budget and on the runtime's. Without
+                one it draws on the runtime's alone.
 
         Raises:
             InvalidJob, DoesNotFit: before anything starts.
             RuntimeClosed: the runtime is being left.
+            RunEnded: called in the name of a candidate that the run around it gave up on.
             ObserverFailed: only with on_observer_error="raise".
             KeyboardInterrupt, SystemExit: came out of a callback; the books are closed.
 
@@ -83,7 +87,12 @@ class Runtime:
         ...         return result.output
         """
         async with self.start(
-            job, request, seed=seed, observers=observers, on_observer_error=on_observer_error
+            job,
+            request,
+            seed=seed,
+            observers=observers,
+            on_observer_error=on_observer_error,
+            account=account,
         ) as handle:
             return await handle.result()
 
@@ -96,6 +105,7 @@ class Runtime:
         seed: int | None = None,
         observers: Sequence[Observer] = (),
         on_observer_error: Literal["ignore", "raise"] = "ignore",
+        account: Account | None = None,
     ) -> RunHandle[Out]:
         """Start a job and return at once; no callback runs before the next checkpoint.
 
@@ -105,65 +115,25 @@ class Runtime:
         Raises:
             InvalidJob, DoesNotFit: before anything starts.
             RuntimeClosed: the runtime is being left.
+            RunEnded: called in the name of a candidate that the run around it gave up on.
         """
-        parent = _parent.get()
-        if parent is not None and parent.finished.is_set():
-            parent = None  # this is a task that a candidate has left behind in a nursery of yours
-        if self._workplace.closing and parent is None:
+        where = origin()
+        if self._workplace.closing and where.run is None:
             raise RuntimeClosed("this runtime is being left: start runs inside its `async with`")
         _check(job, seed, on_observer_error)
         check_observers(observers)
-        now = trio.current_time()
-        most = math.inf if job.grace is None else job.grace
-
-        def half_of_parent(at: float) -> float:
-            """A nested run has always returned before the run around it gives up on it."""
-            if parent is None:
-                return math.inf
-            if parent.grace is None:
-                return WORK_SHARE * parent.grace_seconds / 2
-            return max(0.0, parent.grace.work_until - at) / 2
-
-        grace = min(self._grace, most, half_of_parent(now))
-        outer = trio.current_effective_deadline()
-        adopted = parent is not None and not parent.is_around(trio.lowlevel.current_task())
-        if parent is not None and adopted:
-            outer = min(outer, parent.state.deadline)
-        span = window(now, job.timeout, outer, grace)
-
-        def room(at: float) -> float:
-            """The most that a grace which begins at `at` may be."""
-            return min(most, run.window.room, half_of_parent(at))
-
-        context = contextvars.copy_context()
-        alone = job.candidate_timeout is not None or prunes(job.stop)
-        seated = candidate if alone else play
-        run = Run(self._workplace, context, seated, scorer, self._grace, room)
-        context.run(_parent.set, run)
-        run.parent = parent
-        if parent is not None and adopted:
-            parent.children.add(run)
-        run.adopt(
-            RunState(
-                job,
-                request,
-                run_id=f"run-{next(_run_numbers)}",
-                seed=random.getrandbits(64) if seed is None else seed,
-                began=now,
-                deadline=span.deadline,
-                on_stop=run.on_stop,
-                on_idle=run.wake,
-                on_drop=run.on_drop,
-            )
-        )
-        own = [self._workplace.open_observer(each, context.copy()) for each in observers]
-        run.prepare(
-            [Subscription(each, run.wake) for each in (*self._workplace.observers, *own)],
-            [each for each in own if isinstance(each, AsyncObserver)],
+        self._check_account(account)
+        run = launch(
+            self._workplace,
+            job,
+            request,
+            origin=where,
+            account=account,
+            grace=self._grace,
+            seed=seed,
+            observers=observers,
             strict=on_observer_error == "raise",
-            window=span,
         )
-        self._workplace.begin(run)
         return RunHandle(run)
 
     @property
@@ -183,8 +153,47 @@ class Runtime:
 
     @property
     def usage(self) -> UsageReport:
-        """What all runs that have ended cost, and what detached work still holds."""
-        return self._workplace.book.report()
+        """What all runs have cost so far; what they and detached work still hold is outstanding."""
+        return self._workplace.account.usage
+
+    @property
+    def attribution(self) -> Attribution:
+        """Who was charged what: accounts, runs in flight, and what has ended; it adds up.
+
+        The tree of a run that has ended is in its result: `result.attribution`.
+        """
+        return self._workplace.account.attribution
+
+    @trio.lowlevel.enable_ki_protection
+    def account(self, name: str, budget: Budget | None = None) -> Account:
+        """The account with this name, opened if it is new: one for each tenant, say.
+
+        Its runs draw on its budget *and* on the runtime's. A run that finds no room waits until
+        others give something back, or until nobody can; it is never refused with `DoesNotFit`.
+
+        Args:
+            name: unique within the runtime.
+            budget: limits over all its runs; None for none, or for those of a known account.
+
+        Raises:
+            InvalidJob: it is known with another budget, or a limit can't be one.
+
+        >>> async def main(job):
+        ...     async with open_runtime(budget=Budget(cost=10)) as runtime:
+        ...         tenant = runtime.account("tenant a", Budget(cost=1))
+        ...         await runtime.run(job, "question", account=tenant)
+        ...         print(tenant.usage.charged.cost, tenant.remaining().cost)
+        """
+        return self._workplace.account.child(name, budget)
+
+    def _check_account(self, account: object) -> None:
+        if account is None or account is self._workplace.account:
+            return
+        if not isinstance(account, Account) or account not in self._workplace.account.accounts:
+            raise InvalidJob(
+                f"account={shown(account)} is none of this runtime's:"
+                " write account=runtime.account('name')"
+            )
 
     @trio.lowlevel.enable_ki_protection
     def reap(self) -> Sequence[Detached]:
@@ -211,6 +220,7 @@ class Runtime:
 
 def open_runtime(
     *,
+    budget: Budget | None = None,
     grace: float = 0.25,
     threads: int = 40,
     observers: Sequence[Observer] = (),
@@ -227,6 +237,7 @@ def open_runtime(
     came out of a callback, or a Ctrl-C while leaving, goes before it.
 
     Args:
+        budget: limits over all runs together; None for none. A run waits where it finds no room.
         grace: seconds that a run may take past its stop, if its job allows so much: 80 % for
             work to unwind, the rest to deliver what is left to tell.
         threads: worker threads for sync callbacks, over all runs.
@@ -255,7 +266,8 @@ def open_runtime(
     ):
         raise InvalidJob(f"watchdog={watchdog!r}: write seconds above 0, or None to watch nothing")
     check_observers(observers)
-    return _OpenRuntime(grace, threads, observers, exit_grace, Watchdog(watchdog))
+    root = Account("runtime", Budget() if budget is None else budget)
+    return _OpenRuntime(root, grace, threads, observers, exit_grace, Watchdog(watchdog))
 
 
 class _OpenRuntime:
@@ -263,12 +275,14 @@ class _OpenRuntime:
 
     def __init__(
         self,
+        account: Account,
         grace: float,
         threads: int,
         observers: Sequence[Observer],
         exit_grace: float,
         watchdog: Watchdog,
     ) -> None:
+        self._account = account
         self._grace, self._threads = grace, threads
         self._observers, self._exit_grace = observers, exit_grace
         self._watchdog = watchdog
@@ -280,7 +294,11 @@ class _OpenRuntime:
     async def __aenter__(self) -> Runtime:
         nursery = await self._manager.__aenter__()
         self._workplace = Workplace(
-            nursery, grace=self._grace, threads=self._threads, exit_grace=self._exit_grace
+            nursery,
+            self._account,
+            grace=self._grace,
+            threads=self._threads,
+            exit_grace=self._exit_grace,
         )
         self._workplace.watch_all(self._observers)
         runtime = Runtime(self._workplace, self._grace, self._watchdog)
@@ -352,7 +370,7 @@ async def best_of_n(job: BestOfN[Req, Out], request: Req, **as_run: Any) -> RunR
     ...     return (await best_of_n(job, "question")).output
     """
     runtime = _ambient.get()
-    if runtime is not None and (runtime.is_open or _parent.get() is not None):
+    if runtime is not None and (runtime.is_open or origin().run is not None):
         return await runtime.run(job, request, **as_run)
     async with open_runtime() as own:
         return await own.run(job, request, **as_run)

@@ -16,17 +16,19 @@ from typing import Any
 
 import trio
 
+from hortator.actors.callbacks import Failed
 from hortator.actors.crew import Crew, Seat
 from hortator.actors.detached import DetachedWork, phase_of
+from hortator.actors.jobcall import JobCall
 from hortator.actors.ledger import SettleLate, ledger, settle_late
 from hortator.actors.mailbox import open_mailbox
 from hortator.actors.observer import AsyncObserver, Observer, Subscription, SyncObserver, observe
 from hortator.actors.runner import Run, runner
 from hortator.actors.threads import Threads
+from hortator.protocols.account import Account
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.events import LateEnd
 from hortator.protocols.lease import Settled
-from hortator.protocols.ledger import Book
 from hortator.protocols.usage import Usage
 
 logger: logging.Logger = logging.getLogger("hortator")
@@ -37,7 +39,7 @@ class Workplace:
 
     Attributes:
         threads: the worker threads of sync callbacks.
-        book: what all runs that have ended came to, and the leases of detached work.
+        account: the root of all budgets, with what all runs came to.
         runs: those that have no result yet.
         work: what outlived its run, ended or not.
         observers: of all runs.
@@ -45,16 +47,22 @@ class Workplace:
     """
 
     threads: Threads
-    book: Book
+    account: Account
     closing: bool
 
     def __init__(
-        self, nursery: trio.Nursery, *, grace: float, threads: int, exit_grace: float
+        self,
+        nursery: trio.Nursery,
+        account: Account,
+        *,
+        grace: float,
+        threads: int,
+        exit_grace: float,
     ) -> None:
         self.threads = Threads(threads)
-        self.book = Book()
+        self.account = account
         self.runs: set[Run] = set()
-        self.work: dict[Attempt | Subscription, DetachedWork] = {}
+        self.work: dict[Attempt | Subscription | JobCall, DetachedWork] = {}
         self.observers: list[SyncObserver | AsyncObserver] = []
         self.closing = False
         self._nursery, self._grace, self._exit_grace = nursery, grace, exit_grace
@@ -110,15 +118,22 @@ class Workplace:
                 job.n,
             )
         self.runs.add(run)
+        run.detach_call = self.detach_call
         self.spawn(self._play, run)
 
     def detach(self, crew: Crew, seat: Seat, attempt: Attempt, now: float) -> None:
         """Take over work that a run gives up on: its lease, and its name."""
         frame = None if seat.thread is None else seat.thread.frame
         self.work[attempt] = DetachedWork(
-            crew.state.run_id, attempt, phase_of(attempt), now, frame, attempt.coroutine
+            crew.state.run_id,
+            attempt,
+            phase_of(attempt),
+            now,
+            frame,
+            attempt.coroutine,
+            crew.account,
         )
-        crew.state.detach(attempt, now, self.book)
+        crew.state.detach(attempt, now, crew.account.book)
 
     def detach_observer(self, crew: Crew, subscription: Subscription, now: float) -> None:
         """Take over an observer whose call does not end."""
@@ -129,13 +144,29 @@ class Workplace:
         )
         observer.on_call_over = lambda: work.end(None, None)
 
+    def detach_call(self, crew: Crew, call: JobCall, now: float) -> None:
+        """Take over a selector or builder that does not end."""
+        self.work[call] = work = DetachedWork(
+            crew.state.run_id, None, call.phase, now, call.frame(), call.coroutine
+        )
+
+        def ended() -> None:
+            error = call.failure or call.interrupt or call.bug
+            work.end(None if error is None else Failed(error), None)
+            self._tell_late(work.run_id, None, LateEnd, work.record())
+            self.tell_changed()
+
+        call.on_over = ended
+
     def tell_late(
         self, crew: Crew, attempt: Attempt, event: Callable[..., Any], rest: tuple[Any, ...]
     ) -> None:
         """Tell the runtime's observers of what detached work does: no run listens to it."""
         self._tell_late(crew.state.run_id, attempt.index, event, *rest)
 
-    def _tell_late(self, run_id: str, index: int, event: Callable[..., Any], *rest: Any) -> None:
+    def _tell_late(
+        self, run_id: str, index: int | None, event: Callable[..., Any], *rest: Any
+    ) -> None:
         number = self._late_events
         self._late_events = number + 1
         now = trio.current_time()
@@ -175,6 +206,8 @@ class Workplace:
 
     def _settled_late(self, attempt: Attempt, settled: Settled, value: Any) -> None:
         work = self.work[attempt]
+        assert work.account is not None
+        work.account.settled_late(settled.charged)
         work.end(value, Usage.of(settled.charged))
         self._tell_late(work.run_id, attempt.index, LateEnd, work.record())
         self.tell_changed()
@@ -194,7 +227,13 @@ class Workplace:
             await runner(run)
         finally:
             self.runs.discard(run)
-            self.book.absorb(run.state.book)
+            if run.aside is not None and run.parent is not None:
+                book = run.parent.state.book
+                book.settle(run.aside, generated=False, scored=False, cut=False)
+            if run.nested:
+                run.account.book.absorb_marks(run.state.book)
+            else:
+                run.account.end(run.state.book)
             if run.state.interrupt is not None:
                 self._unraised.append(run.state.interrupt)
             if run.parent is not None:

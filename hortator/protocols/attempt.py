@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
+from hortator.protocols.attribution import Attribution
 from hortator.protocols.candidate import Effect, EffectKind, EffectState, Status
 from hortator.protocols.lease import Lease
 from hortator.protocols.ledger import Book
@@ -27,6 +28,18 @@ class Declared:
         return Effect(self.name, self.kind, self.state)
 
 
+class NestedRun(Protocol):
+    """A run that a candidate has started, as that candidate's own end sees it."""
+
+    def abandon(self, now: float) -> None:
+        """Whoever started it has ended: stop it, if it goes on."""
+        ...
+
+    def attribution(self) -> Attribution:
+        """What it came to; what it still holds is taken as spent."""
+        ...
+
+
 class Attempt:
     """A candidate from the grant of its lease to its end. Changed by its run and its own task.
 
@@ -48,6 +61,8 @@ class Attempt:
         ended: its record is made; its context refuses from now on.
         detached: the run gave up on it; it ends at the runtime.
         over: it has really ended, detached or not.
+        group: those that share its scoring, if the job scores duplicates once.
+        nested: runs that it has started, None if there was none.
     """
 
     index: int
@@ -78,6 +93,8 @@ class Attempt:
     coroutine: Any = None
     ctx: Any = None
     space: Any = None
+    group: Any = None
+    nested: list[NestedRun] | None = None
 
     def __init__(
         self,

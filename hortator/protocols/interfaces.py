@@ -140,6 +140,33 @@ class CandidateContext(Protocol):
         ...
 
 
+class BatchContext(Protocol):
+    """What a batch scorer is given to see its call with. All of it may be used from a thread."""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def deadline(self) -> float | None:
+        """When the call is cut, in seconds on Trio's clock; None without a deadline."""
+        ...
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the call has been told to stop. Sync code should look at it."""
+        ...
+
+    def raise_if_stopping(self) -> None:
+        """For sync code.
+
+        Raises:
+            RunStopping: the call has been told to stop.
+        """
+        ...
+
+
 Generate: TypeAlias = (
     Callable[[Req, CandidateContext], Awaitable[Out]] | Callable[[Req, CandidateContext], Out]
 )

@@ -6,162 +6,73 @@ candidate's generation *and* scoring, and it is settled exactly once on every wa
 
 from __future__ import annotations
 
-import threading
-
-import attrs
-
-from hortator.protocols.budget import Limits
 from hortator.protocols.errors import InvalidJob, LeaseExceeded
 from hortator.protocols.lease import (
+    ASIDE,
     Lease as Lease,
     Phase as Phase,
     Rates as Rates,
     Settled as Settled,
     come_to,
 )
+from hortator.protocols.pool import LeasePool, NestedBook
+from hortator.protocols.queue import Waiter, answer_waiting
+from hortator.protocols.tally import Tally
 from hortator.protocols.usage import (
     MOST,
     NOTHING,
     Amounts,
     Malformed,
     Usage,
-    UsageReport,
     exact,
     fault,
+    minus,
     plus,
     told,
 )
 
-KEPT_MALFORMED = 1000
-"""So many malformed reports are kept in a runtime's book: the newest, over all its runs."""
 
+class Book(Tally):
+    """All leases of one run, from the grant to the settlement. No clock, no await.
 
-class Book:
-    """All leases of one run and what came of them. Pure arithmetic on ints; no clock, no await.
-
-    Invariants, asserted by `check()`:
-
-    1. `reserved` is the sum of the caps of the open leases, and of those that were moved away.
-    2. In each limited dimension settled - overrun + reserved <= limit: nothing is promised twice.
-    3. `overrun` is what leases were charged beyond their own caps; only work that reports more
-       than it was granted makes it grow.
-    4. A lease is settled at most once: `granted` = `settled_leases` + `moved` + open ones.
-    5. No amount is negative; what is charged and reported stops at `MOST`.
-    6. After `freeze()` nothing is granted any more.
-
-    Leases at the common rate are counted instead of summed, so that granting and settling one
-    costs the same for one limited dimension as for six.
+    What it grants is held at every pool above it, too, and given back there when it is settled.
+    Its sums and their invariants are those of `Tally`.
 
     `charge` may be called from any thread; everything else belongs to the thread of the event
     loop. Charges only touch their own lease, under the lock.
     """
 
-    limits: Limits
-    rates: Rates
-    overrun: list[int]
-    granted: int
-    settled_leases: int
-    moved: int
-    double_settlements: int
-    other_estimated: int
-    frozen: bool
-
-    __slots__ = (
-        "_common_open",
-        "_common_settled",
-        "_half_settled",
-        "_lock",
-        "_other_reserved",
-        "_other_settled",
-        "_sure",
-        "double_settlements",
-        "frozen",
-        "granted",
-        "limits",
-        "malformed",
-        "moved",
-        "open",
-        "other_estimated",
-        "overrun",
-        "rates",
-        "reported",
-        "settled_leases",
-    )
-
-    def __init__(self, limits: Limits = (), rates: Rates | None = None) -> None:
-        self.limits = limits
-        limited = tuple(position for position, _ in limits)
-        rates = rates or Rates.of(NOTHING, NOTHING)
-        self.rates = rates if rates.limited == limited else attrs.evolve(rates, limited=limited)
-        self.open: dict[int, Lease] = {}
-        self.overrun = list(NOTHING)
-        self.reported: Amounts = NOTHING
-        self.granted = self.settled_leases = self.moved = self.double_settlements = 0
-        self.other_estimated = 0
-        self.malformed: list[Malformed] = []
-        self.frozen = False
-        self._lock = threading.Lock()
-        self._common_open = self._common_settled = self._half_settled = 0
-        self._other_reserved, self._other_settled = list(NOTHING), list(NOTHING)
-        # So many leases at the common rate fit for sure; 0: to be worked out.
-        self._sure = 0
-
-    @property
-    def reserved(self) -> Amounts:
-        """What is promised to leases that have not been settled."""
-        return tuple(
-            self._common_open * each + other
-            for each, other in zip(self.rates.combined, self._other_reserved, strict=True)
-        )
-
-    @property
-    def settled(self) -> Amounts:
-        """What the budget was charged."""
-        rates, whole, half = self.rates, self._common_settled, self._half_settled
-        return tuple(
-            min(MOST, whole * each + half * generation + other)
-            for each, generation, other in zip(
-                rates.combined, rates.generation, self._other_settled, strict=True
-            )
-        )
-
-    @property
-    def estimated(self) -> int:
-        """How many settled leases were charged at least partly by estimate."""
-        rates, whole, half = self.rates, self._common_settled, self._half_settled
-        return self.other_estimated + whole * rates.whole.estimated + half * rates.half.estimated
+    __slots__ = ()
 
     def reserve(self, candidate: int) -> Lease | None:
-        """Grant a lease over the combined estimate in all dimensions at once, or None."""
+        """Grant a lease over the combined estimate in all dimensions at once, or None.
+
+        None says that it does not fit now; `ask_for_lease` tells whether waiting may help.
+        """
         if not self._sure:
             self._sure = self._how_many_fit()
             if not self._sure:
+                return None
+        for pool in self.pools:
+            if pool.waiters or pool.lacks(self.rates.combined):
                 return None
         self._sure -= 1
         self._common_open += 1
         number = self.granted
         self.granted = number + 1
         lease = self.open[number] = Lease(number, candidate, self.rates.combined, self.rates)
+        if self.pools:
+            self._hold(lease.cap)
         return lease
 
-    def _how_many_fit(self) -> int:
-        assert not self.frozen, "6: a frozen book grants nothing"
-        limits = dict(self.limits)
-        settled, reserved = self.settled, self.reserved
-        fits = MOST
-        for position, each in enumerate(self.rates.combined):
-            if position in limits:
-                left = limits[position] - settled[position] - reserved[position]
-                if left < each:
-                    return 0
-            else:
-                left = MOST - reserved[position]
-            if each:
-                fits = min(fits, left // each)
-        return fits
+    def ask_for_lease(self, candidate: int) -> Waiter:
+        """Put an ask for a lease, which may have to wait; its `lease` is set once granted."""
+        waiter = Waiter(self, (self, *self.pools), candidate, self.rates.combined, None)
+        waiter.ask()
+        return waiter
 
-    def top_up(self, lease: Lease, usage: Usage) -> bool:
-        """Widen an open lease by `usage` in all dimensions at once, or change nothing.
+    def ask_for_more(self, lease: Lease, usage: Usage) -> Waiter:
+        """Put an ask to widen an open lease by `usage`, in all dimensions at once or not at all.
 
         Raises:
             InvalidJob: the amount is malformed.
@@ -169,30 +80,82 @@ class Book:
         wrong = fault(usage)
         if wrong is not None:
             raise InvalidJob(f"reserve() was asked for {wrong}; ask for a finite number from 0 up")
-        asked = exact(usage)
+        waiter = Waiter(self, (self, *self.pools), lease.candidate, exact(usage), lease)
         if self.open.get(lease.number) is not lease:
-            return False
-        settled, reserved = self.settled, self.reserved
-        for position, limit in self.limits:
-            if settled[position] + reserved[position] + asked[position] > limit:
-                return False
-        if any(a + b > MOST for a, b in zip(reserved, asked, strict=True)):
-            return False
-        self._set_apart(lease)
-        lease.cap = plus(lease.cap, asked)
-        for position, amount in enumerate(asked):
-            self._other_reserved[position] += amount
-        return True
+            waiter.granted = False
+        else:
+            # It will be settled the long way, where asks that still wait are withdrawn.
+            self._set_apart(lease)
+            waiter.ask()
+        return waiter
 
-    def _set_apart(self, lease: Lease) -> None:
-        """Sum this lease from now on, instead of counting it."""
+    def top_up(self, lease: Lease, usage: Usage) -> bool:
+        """Widen an open lease if there is room at this moment; see `ask_for_more`."""
+        waiter = self.ask_for_more(lease, usage)
+        waiter.withdraw()
+        return bool(waiter.granted)
+
+    def set_aside(self, amounts: Amounts) -> Lease | None:
+        """Grant a lease for work that belongs to no candidate, or None. It does not wait.
+
+        Like that of a candidate it is a cap, and has to be settled.
+        """
+        waiter = Waiter(self, (self, *self.pools), ASIDE, amounts, None)
+        if self.frozen or (any(amounts) and waiter.held_up_by() is not None):
+            return None
         self._sure = 0
-        if lease.cap is self.rates.combined:
-            self._common_open -= 1
-            for position, amount in enumerate(lease.cap):
-                self._other_reserved[position] += amount
-            # Equal, but not the common one any more.
-            lease.cap = (*lease.cap,)
+        limited = [(position, 0) for position in self.rates.limited]
+        rates = Rates.of(amounts, NOTHING, tuple(limited))
+        lease = Lease(self.granted, ASIDE, amounts, rates)
+        self.open[lease.number] = lease
+        self.granted += 1
+        for position, amount in enumerate(amounts):
+            self._other_reserved[position] += amount
+        self._hold(amounts)
+        return lease
+
+    def rest(self, lease: Lease) -> None:
+        """Count an open lease as one whose holder waits: for others of its run, not for more."""
+        Waiter(self, (self, *self.pools), lease.candidate, NOTHING, lease).rest()
+
+    def resume(self, lease: Lease) -> None:
+        """Its holder goes on: undo `rest`, and withdraw whatever else it has asked for."""
+        for waiter in lease.asking:
+            waiter.withdraw()
+
+    def grant(self, waiter: Waiter) -> None:
+        """Give it what it asked for: there is room at all its nodes."""
+        lease = waiter.lease
+        if lease is None:
+            self._sure = 0  # what was sure did not count with this one
+            self._common_open += 1
+            lease = waiter.lease = Lease(
+                self.granted, waiter.index, self.rates.combined, self.rates
+            )
+            self.open[lease.number] = lease
+            self.granted += 1
+            self._hold(lease.cap)
+            return
+        self._set_apart(lease)
+        lease.cap = plus(lease.cap, waiter.asked)
+        for position, amount in enumerate(waiter.asked):
+            self._other_reserved[position] += amount
+        for pool in self.pools:
+            pool.hold(waiter.asked)
+        if lease.pool is not None:
+            answer_waiting((lease.pool,))  # nested runs may have waited for just that
+
+    def pool_of(self, lease: Lease) -> LeasePool:
+        """What the nested runs of a lease's holder draw on."""
+        if lease.pool is None:
+            self._set_apart(lease)
+            lease.pool = LeasePool(lease, self)
+        return lease.pool
+
+    def _hold(self, amounts: Amounts) -> None:
+        for pool in self.pools:
+            pool.hold(amounts)
+            pool.open += 1
 
     def charge(self, lease: Lease, phase: Phase, usage: Usage) -> None:
         """Record what was spent; it is spent, so it is recorded in any case.
@@ -201,12 +164,11 @@ class Book:
             LeaseExceeded: the lease does not cover what it has been charged by now.
         """
         self.record(lease, phase, usage)
-        generation, scoring = lease.generation or NOTHING, lease.scoring or NOTHING
         for position in lease.rates.limited:  # also once the lease has moved to a book without
-            spent = generation[position] + scoring[position]
+            spent = lease.used(position)
             if spent > lease.cap[position]:
                 raise LeaseExceeded(
-                    f"candidate {lease.candidate} has spent {told(position, spent)},"
+                    f"{lease.holder} has spent {told(position, spent)},"
                     f" its lease covers {told(position, lease.cap[position])};"
                     " ask with `await ctx.reserve(...)` before spending more"
                 )
@@ -249,73 +211,100 @@ class Book:
             self._common_open -= 1
             if scored:
                 self._common_settled += 1
-                return rates.whole
-            self._half_settled += 1
-            self._sure = 0
-            return rates.half
+                outcome = rates.whole
+            else:
+                self._half_settled += 1
+                self._sure = 0
+                outcome = rates.half
+            if self.pools or self.waiters:
+                self._give_back(lease, outcome)
+            return outcome
+        for waiter in lease.asking:
+            waiter.withdraw()
         self._set_apart(lease)
+        if lease.pool is not None:
+            lease.pool.closed = True
         with self._lock:
             outcome = come_to(lease, generated, scored, cut)
         self.reported = plus(self.reported, outcome.reported)
         self.other_estimated += outcome.estimated
+        self._free = self._free and not any(outcome.charged)
         for position, cap in enumerate(lease.cap):
             charged = outcome.charged[position]
             self._other_reserved[position] -= cap
             self._other_settled[position] = min(MOST, self._other_settled[position] + charged)
             if charged > cap:
                 self.overrun[position] += charged - cap
+        if self.pools or self.waiters:
+            self._give_back(lease, outcome)
+        if lease.pool is not None:
+            answer_waiting((lease.pool,))
         return outcome
 
+    def _give_back(self, lease: Lease, outcome: Settled) -> None:
+        """Give back at the pools what was held there, and answer whom that helps."""
+        for pool in self.pools:
+            pool.give_back(lease.cap, outcome.charged)
+            if not lease.moved:
+                pool.open -= 1
+        answer_waiting((self, *self.pools))
+
     def move(self, lease: Lease, to: Book) -> None:
-        """Hand an open lease over to another book in one step; here it counts as outstanding."""
+        """Hand an open lease over to another book in one step; here it counts as outstanding.
+
+        At pools above both books it stays held. If this is the book of a nested run, what it
+        covers leaves the lease that it was drawn from.
+        """
         if self.open.get(lease.number) is not lease:
             raise AssertionError(f"lease {lease.number} is not open in this book")
+        for waiter in lease.asking:
+            waiter.withdraw()
         del self.open[lease.number]
         self._set_apart(lease)
         self.moved += 1
         with self._lock:
             lease.number = to.granted
+        lease.moved = True
+        if any(pool.closed for pool in self.pools):
+            # Whoever it was drawn from has ended, and was charged all that it covers.
+            self._let_go(lease)
+        if lease.pool is not None:
+            lease.pool.book = to
         to.granted += 1
         to.open[lease.number] = lease
         for position, cap in enumerate(lease.cap):
             to._other_reserved[position] += cap
+            self.away[position] += cap
+        for pool in self.pools:
+            pool.open -= 1
+            pool.cede(lease.cap, to)
+        answer_waiting((self, *self.pools))
+
+    def _let_go(self, lease: Lease) -> None:
+        lease.prepaid, lease.cap = lease.cap, NOTHING
+        for position, cap in enumerate(lease.prepaid):
+            self._other_reserved[position] -= cap
+
+    def shrink(self, lease: Lease, amounts: Amounts, to: NestedBook) -> None:
+        """Take out of an open lease what stands in another book from now on.
+
+        Here it is outstanding; unless it is this very book, where it is a lease of its own.
+        """
+        self._set_apart(lease)
+        taken = tuple(map(min, lease.cap, amounts))
+        lease.cap, lease.ceded = minus(lease.cap, taken), plus(lease.ceded, amounts)
+        if to is self:
+            for position, amount in enumerate(taken):
+                self._other_reserved[position] -= amount
+            return
+        for position, amount in enumerate(amounts):
+            self._other_reserved[position] += amount - taken[position]
+            self.away[position] += amount
+        for pool in self.pools:
+            pool.cede(amounts, to)
 
     def freeze(self) -> None:
         """Nothing settles here any more: what is still reserved stays shown as outstanding."""
+        assert not self.waiters, "7: somebody still waits"
         self.frozen = True
         self._sure = 0
-
-    def absorb(self, other: Book) -> None:
-        """Add what another book settled to this one's totals."""
-        for position, amount in enumerate(other.settled):
-            self._other_settled[position] = min(MOST, self._other_settled[position] + amount)
-        self.reported = plus(self.reported, other.reported)
-        self.other_estimated += other.estimated
-        self.double_settlements += other.double_settlements
-        self.malformed = [*self.malformed, *other.malformed][-KEPT_MALFORMED:]
-
-    def report(self) -> UsageReport:
-        """The three views of this moment."""
-        return UsageReport(
-            reported=Usage.of(self.reported),
-            charged=Usage.of(self.settled),
-            outstanding=Usage.of(tuple(min(MOST, amount) for amount in self.reserved)),
-            estimated=self.estimated,
-            malformed=tuple(self.malformed),
-            double_settlements=self.double_settlements,
-        )
-
-    def check(self) -> None:
-        """Assert the invariants; the numbers are those of the class's docstring."""
-        held = [0] * len(NOTHING)
-        for lease in self.open.values():
-            held = [a + b for a, b in zip(held, lease.cap, strict=True)]
-        settled, reserved = self.settled, self.reserved
-        assert self.moved or tuple(held) == reserved, f"1: {reserved} reserved, {held} in leases"
-        for position, limit in self.limits:
-            promised = settled[position] - self.overrun[position] + reserved[position]
-            assert promised <= limit, f"2: {told(position, promised)} of {told(position, limit)}"
-        assert all(amount >= 0 for amount in self.overrun), f"3: overrun {self.overrun}"
-        assert self.granted == self.settled_leases + self.moved + len(self.open), "4: leases lost"
-        assert all(0 <= amount <= MOST for amount in (*settled, *self.reported)), f"5: {settled}"
-        assert all(amount >= 0 for amount in reserved), f"5: {reserved}"

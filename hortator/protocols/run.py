@@ -7,13 +7,17 @@ run's event sequence; it owns the book and every record.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from hortator.protocols.asking import Case, Raised, plainly
 from hortator.protocols.attempt import Attempt
+from hortator.protocols.attribution import Attribution, of_run
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import Candidate, Status
+from hortator.protocols.choosing import NOBODY, Choice, chosen, failed
 from hortator.protocols.copying import CONTAINERS, private_copy
+from hortator.protocols.duplicates import ANSWERED
 from hortator.protocols.errors import LeaseExceeded, SideEffectBlocked, nothing_but
 from hortator.protocols.events import (
     CandidateEnded,
@@ -23,13 +27,16 @@ from hortator.protocols.events import (
     CandidateStarted,
     RunFinished,
 )
-from hortator.protocols.halving import Pruner, pruner_of
+from hortator.protocols.lease import Lease
 from hortator.protocols.ledger import Book
+from hortator.protocols.pool import Pool
+from hortator.protocols.queue import Waiter
 from hortator.protocols.result import Snapshot
 from hortator.protocols.roster import Roster
 from hortator.protocols.scoring import Score, passes
-from hortator.protocols.stopping import CUT_SHORT, StopReason
-from hortator.protocols.usage import Usage
+from hortator.protocols.selection import first_of
+from hortator.protocols.stopping import CUT_SHORT, Following, StopReason
+from hortator.protocols.usage import Usage, fault, plus
 
 
 class RunState(Roster):
@@ -43,13 +50,13 @@ class RunState(Roster):
     4. After `stopping` no callback starts; after `closed` nothing changes any more.
 
     Attributes:
-        request: the run's own copy; each candidate gets one of its own where it is a container.
         seed: of the run.
         book: the run's leases.
+        parked: the ask of the candidate that `begin` has just put into the queue.
         denied: whether some candidate got no lease.
         first: the index of the candidate that met `first_accepted`.
-        pruner: what drops single candidates by what they publish, None if nothing does.
-        cuts_singly: whether a candidate may be told to stop while the others go on.
+        choice: who was selected, once that is known.
+        judged: the sum of what a judge has reported.
         interrupt: what `run()` raises instead of a result: a KeyboardInterrupt or SystemExit out
             of a callback, or a bug of ours.
     """
@@ -58,7 +65,13 @@ class RunState(Roster):
     seed: int
     book: Book
     denied: bool
-    cuts_singly: bool
+    judged: Usage
+    next_index: int
+    sequence: int
+    admitting: bool
+    stopping: bool
+    closed: bool
+    stop_reason: StopReason | None
 
     def __init__(
         self,
@@ -69,22 +82,30 @@ class RunState(Roster):
         seed: int,
         began: float,
         deadline: float,
+        pools: Sequence[Pool] = (),
         on_stop: Callable[[float], None],
         on_idle: Callable[[], None],
-        on_drop: Callable[[Attempt], None],
+        ask: Callable[[Callable[..., Any], tuple[Any, ...]], Any] = plainly,
     ) -> None:
-        super().__init__(job, run_id, began, deadline, on_idle)
+        self.book = Book(job.limits, job.rates_under(pools), pools, run_id)
+        super().__init__(job, self.book.rates, run_id, began, deadline, on_idle)
         self.request = private_copy(request)
         # Only containers are copied: what private_copy shares once, it shares for all.
         self._shared = type(request) not in CONTAINERS
         self.seed = seed
-        self.book = Book(job.limits, job.rates)
         self.denied = False
+        self.parked: Waiter | None = None
         self.first: int | None = None
+        self.choice: Choice | None = None
         self.interrupt: BaseException | None = None
-        self._on_stop, self._on_drop = on_stop, on_drop
-        self.pruner: Pruner | None = pruner_of(job.stop, job.objective)
-        self.cuts_singly = job.candidate_timeout is not None or self.pruner is not None
+        self._on_stop = on_stop
+        self._ask = ask
+        self.judged = Usage()
+        self._scores = job.score is not None
+        key = getattr(job.selector, "key", None)
+        self._follower = job.stop.follow(Following(self.n, job.objective, key, ask))
+        if self._follower is not None:
+            self._after_end = self._follow
 
     # -- a candidate's way through the run, in order -------------------------------------------
 
@@ -93,29 +114,54 @@ class RunState(Roster):
         while self.admitting and self.next_index < self.n and now < self.deadline:
             index = self.next_index
             self.next_index = index + 1
+            if self._built is not None and self.records[index] is not None:
+                continue  # its request could not be built
             lease = self.book.reserve(index)
             if lease is None:
-                self.denied = True
-                self._deny(index, now)
-                continue
-            timeout = self.job.candidate_timeout
-            attempt = self.flying[index] = Attempt(
-                index,
-                self.request if self._shared else private_copy(self.request),
-                lease,
-                self.book,
-                now,
-                None if timeout is None else now + timeout,
-            )
-            number = self.sequence
-            self.sequence = number + 2
-            if self.subscribers:
-                self._told.append(CandidateStarted(number, self.run_id, index, now))
-                self._told.append(
-                    CandidateLeased(number + 1, self.run_id, index, now, lease.number)
-                )
-            return attempt
+                ask = self.book.ask_for_lease(index)
+                if ask.granted is None:
+                    self.queued[index] = self.parked = ask
+                    return None
+                lease = ask.lease
+            if lease is not None:
+                return self._started(index, lease, now)
+            self._deny(index, now)
         return None
+
+    def begin_leased(self, ask: Waiter, now: float) -> Attempt | None:
+        """Start the candidate whose ask has been answered; None if it does not start.
+
+        A lease that was granted to a candidate that may not start any more is handed back.
+        """
+        del self.queued[ask.index]
+        attempt = None
+        if not self.admitting or now >= self.deadline:
+            if ask.lease is not None:
+                self.book.settle(ask.lease, generated=False, scored=False, cut=False)
+        elif ask.lease is not None:
+            attempt = self._started(ask.index, ask.lease, now)
+        else:
+            self._deny(ask.index, now)
+        if not self.flying and not self.queued:
+            self._on_idle()
+        return attempt
+
+    def _started(self, index: int, lease: Lease, now: float) -> Attempt:
+        timeout = self.job.candidate_timeout
+        attempt = self.flying[index] = Attempt(
+            index,
+            self.request if self._shared else self._request_of(index),
+            lease,
+            self.book,
+            now,
+            None if timeout is None else now + timeout,
+        )
+        number = self.sequence
+        self.sequence = number + 2
+        if self.subscribers:
+            self._told.append(CandidateStarted(number, self.run_id, index, now))
+            self._told.append(CandidateLeased(number + 1, self.run_id, index, now, lease.number))
+        return attempt
 
     def generated(self, attempt: Attempt, output: Any, now: float) -> bool:
         """Take in an output; whether it is to be scored (not if the run is stopping, or late)."""
@@ -125,9 +171,12 @@ class RunState(Roster):
         self.sequence = number + 1
         if self.subscribers:
             self._told.append(CandidateGenerated(number, self.run_id, attempt.index, now))
-        if not self.stopping and not self.late(attempt, now):
+        if self.stopping or self.late(attempt, now):
+            self.cut(attempt, now)
+        elif self._scores:
             return True
-        self.cut(attempt, now)
+        else:
+            self.end(attempt, Status.ELIGIBLE, now)
         return False
 
     def scored(self, attempt: Attempt, score: Score, now: float) -> None:
@@ -146,10 +195,15 @@ class RunState(Roster):
         job = self.job
         good = passes(score, job.threshold, job.objective)
         self.end(attempt, Status.ELIGIBLE if good else Status.REJECTED, now)
-        if attempt.status is Status.ELIGIBLE and job.stop.met(score.value, job.objective):
-            if job.stop.takes_the_first and self.first is None:
-                self.first = attempt.index
-            self.stop(job.stop.reason, now)
+        if attempt.group is not None and attempt.status in ANSWERED:
+            for waiting in attempt.group.share(attempt, score):
+                if not waiting.ended:
+                    self.take_over(waiting, attempt.group.score, now)
+
+    def take_over(self, attempt: Attempt, score: Score, now: float) -> None:
+        """Give a candidate the score of another one with an equal key; it was not scored itself."""
+        attempt.status = Status.SCORING
+        self.scored(attempt, score, now)
 
     def failed(self, attempt: Attempt, error: BaseException, now: float) -> None:
         """End a candidate whose callback raised."""
@@ -167,26 +221,17 @@ class RunState(Roster):
             status = Status.SCORING_FAILED
         self.end(attempt, status, now, error)
 
-    def published(self, attempt: Attempt, score: Score, now: float) -> None:
-        """Take in the score of a publication; the rule may drop the candidate for it."""
-        if self.pruner is None or self.stopping or attempt.ended or self.late(attempt, now):
-            return
-        if not self.pruner.published(attempt.index, score.value):
-            self.drop(attempt, now)
+    # -- requests --------------------------------------------------------------------------------
 
-    def drop(self, attempt: Attempt, now: float) -> None:
-        """Tell one candidate to stop, and no other: its own time is up, by a rule.
+    def built(self, requests: Sequence[Any], now: float) -> None:
+        """Take in what the job's builder made, as far as it came: one request, or `Raised`.
 
-        A no-op for one that has ended or was told to stop before.
+        A candidate whose request could not be built has failed before it began.
         """
-        if self.stopping or attempt.ended or self.late(attempt, now):
-            return
-        assert self.cuts_singly, "its seat has no scope of its own"
-        attempt.limit, attempt.dropped = now, True
-        if attempt.status is Status.GENERATED:  # it waits to be scored, and has nothing to unwind
-            self.cut(attempt, now)
-        else:
-            self._on_drop(attempt)
+        self._built, self._shared = list(requests), False
+        for index, request in enumerate(requests):
+            if isinstance(request, Raised):
+                self._never_began(index, Status.GENERATION_FAILED, now, request.error)
 
     # -- the run ---------------------------------------------------------------------------------
 
@@ -195,15 +240,27 @@ class RunState(Roster):
 
         The first reason stays, but for one that only stopped admitting.
         """
-        if self.closed or self.stopping:
+        if self.closed or self.stopping or (reason == "stopped" and not self.admitting):
             return
         self.admitting = False
         self.stop_reason = reason
+        for ask in tuple(self.queued.values()):
+            ask.withdraw()
         if in_flight:
             self.stopping = True
             self._on_stop(now)
         elif not self.flying:
             self._on_idle()
+
+    def abandon(self, now: float) -> None:
+        """The candidate that started this run has ended: stop it, if it goes on."""
+        self.stop("cancelled", now)
+
+    def attribution(self) -> Attribution:
+        """What the run came to; what it still holds is taken as spent if it has not ended."""
+        book = self.book
+        charged = book.settled if self.closed else plus(book.settled, book.promised)
+        return of_run(self.run_id, charged, self.candidates())
 
     def close(self, now: float, selected: int | None) -> RunFinished:
         """Skip what never started, freeze the book and make the terminal event."""
@@ -230,22 +287,75 @@ class RunState(Roster):
 
     def reason(self, selected: int | None) -> StopReason:
         """Why the run ended, given what was selected."""
+        if self.choice is not None and self.choice.reason is not None:
+            return self.choice.reason
         if self.stop_reason is not None:
             return self.stop_reason
         if self.denied:
             return "budget_exceeded"
         return "completed" if selected is not None else "no_eligible"
 
-    def choose(self) -> tuple[int | None, str]:
-        """Whom the rules select now, and by which rule."""
-        reason = self.reason(0)
+    # -- selection -------------------------------------------------------------------------------
+
+    def choose(self) -> bool:
+        """Select, if that takes no waiting; whether `choice` is known now.
+
+        A selector that asks is needed only if the run has not decided by itself.
+        """
+        reason, records, job = self.reason(0), self.candidates(), self.job
         if self.job.on_early_stop == "fail" and reason in CUT_SHORT:
-            return None, ""
-        if self.first is not None:
-            return self.first, self.job.stop.reason
-        select = self.job.select
-        chosen = select.choose(self.candidates(), self.job.objective, self.job.tie_tolerance)
-        return (chosen, select.name) if chosen is not None else (None, "")
+            self.choice = NOBODY
+        elif self.first is not None:
+            self.choice = Choice(index=self.first, by=job.stop.reason, top=(self.first,))
+        elif not any(record.eligible for record in records):
+            self.choice = NOBODY
+        elif self.interrupt is not None:
+            self.selection_failed(None)
+        elif job.in_place is not None:
+            terms = (records, job.objective, job.tie_tolerance)
+            if job.in_place.trusted:
+                self.choice = chosen(job, records, job.in_place.choose(*terms))
+            else:
+                answer = self._ask(job.in_place.choose, terms)
+                if isinstance(answer, Raised):
+                    self.selection_failed(answer.error)
+                else:
+                    self.choice = chosen(job, records, answer)
+        return self.choice is not None
+
+    @property
+    def selected(self) -> int | None:
+        """The index of the chosen candidate, None if there is none."""
+        return None if self.choice is None else self.choice.index
+
+    def case(self) -> Case:
+        """What a selector that asks is given."""
+        return Case(
+            request=private_copy(self.request),
+            candidates=self.candidates(),
+            objective=self.job.objective,
+            tolerance=self.job.tie_tolerance,
+            seed=self.seed,
+            spend=self._spend,
+        )
+
+    def _spend(self, usage: Usage) -> None:
+        if fault(usage) is None:
+            self.judged += usage
+
+    def selected_by_asking(self, index: int | None) -> None:
+        """A selector that asks has chosen, or (None) declined."""
+        if self.job.on_early_stop == "fail" and self.reason(0) in CUT_SHORT:
+            self.choice = NOBODY
+        else:
+            self.choice = chosen(self.job, self.candidates(), index)
+
+    def selection_failed(self, error: BaseException | None) -> None:
+        """A selector has raised, or (None) was cut."""
+        if self.job.on_early_stop == "fail" and self.reason(0) in CUT_SHORT:
+            self.choice = Choice(error=error)
+        else:
+            self.choice = failed(self.job, self.candidates(), self.reason(0), error)
 
     def snapshot(self, now: float) -> Snapshot:
         """The run at this moment."""
@@ -255,7 +365,8 @@ class RunState(Roster):
         pending = self.n - statuses.total()
         if pending:
             statuses[Status.PENDING] = pending
-        best = self.job.select.choose(ended, self.job.objective, self.job.tie_tolerance)
+        # Selectors with code of the user's are not asked for what is best so far.
+        best = first_of(ended, self.job.objective, self.job.tie_tolerance)
         return Snapshot(
             run_id=self.run_id,
             time=now,
@@ -263,7 +374,7 @@ class RunState(Roster):
             deadline=None if self.deadline == float("inf") else self.deadline,
             statuses=dict(statuses),
             ended=ended,
-            best=best,
+            best=None if best is None else best.index,
             usage=self.book.report(),
             stop_reason=self.stop_reason,
             sequence=self.sequence,
@@ -272,5 +383,28 @@ class RunState(Roster):
     # -- inside ----------------------------------------------------------------------------------
 
     def _deny(self, index: int, now: float) -> None:
-        self.records[index] = Candidate(index, Status.BUDGET_EXCEEDED, request=self.request)
-        self.tell(CandidateEnded, index, now, Status.BUDGET_EXCEEDED, False, None)
+        self.denied = True
+        self._never_began(index, Status.BUDGET_EXCEEDED, now, None)
+
+    def _never_began(
+        self, index: int, status: Status, now: float, error: BaseException | None
+    ) -> None:
+        request = self._request_of_idle(index)
+        record = Candidate[Any](index, status, request=request, error=error)
+        self.records[index] = record
+        self.tell(CandidateEnded, index, now, status, False, error)
+        if self._after_end is not None:
+            self._after_end(record, now)
+
+    def _follow(self, record: Candidate[Any] | None, now: float) -> None:
+        """Have the stopping rule look at an end; it may stop the run.
+
+        Not at the deadline, nor after a stop: what those end is no news for the rule.
+        """
+        assert self._follower is not None
+        assert record is not None
+        if self.stopping or now >= self.deadline or not self._follower.ended(record):
+            return
+        if self.job.stop.takes_the_first and self.first is None:
+            self.first = record.index
+        self.stop(self.job.stop.reason, now)

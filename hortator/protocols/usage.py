@@ -169,7 +169,18 @@ class Malformed:
 
 def plus(left: Amounts, right: Amounts) -> Amounts:
     """Add two amounts; each dimension stops at `MOST`."""
+    if right is NOTHING:
+        return left
+    if left is NOTHING:
+        return right
     return tuple([min(a + b, MOST) for a, b in zip(left, right, strict=True)])
+
+
+def minus(left: Amounts, right: Amounts) -> Amounts:
+    """Take one amount from another; no dimension goes below zero."""
+    if right is NOTHING:
+        return left
+    return tuple([max(a - b, 0) for a, b in zip(left, right, strict=True)])
 
 
 def most(left: Amounts, right: Amounts) -> Amounts:
@@ -243,3 +254,14 @@ class UsageReport:
     estimated: int = 0
     malformed: tuple[Malformed, ...] = ()
     double_settlements: int = 0
+
+    def __add__(self, other: UsageReport) -> UsageReport:
+        """Both together, view by view."""
+        return UsageReport(
+            reported=self.reported + other.reported,
+            charged=self.charged + other.charged,
+            outstanding=self.outstanding + other.outstanding,
+            estimated=self.estimated + other.estimated,
+            malformed=self.malformed + other.malformed,
+            double_settlements=self.double_settlements + other.double_settlements,
+        )

@@ -114,13 +114,15 @@ class Held:
 
 
 class Record:
-    """A sync observer that keeps what it is told."""
+    """A sync observer that keeps what it is told of its run, and apart what of nested ones."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.nested: list[Event] = []
 
     def __call__(self, event: Event) -> None:
-        self.events.append(event)
+        nested = bool(self.events) and event.run_id.startswith(f"{self.events[0].run_id}/")
+        (self.nested if nested else self.events).append(event)
 
     @property
     def kinds(self) -> list[str]:

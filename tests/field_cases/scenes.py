@@ -123,12 +123,14 @@ def tokens(count: int) -> Usage:
 
 @attrs.define(eq=False)
 class Record:
-    """An observer that keeps what it is told, and the time at which it was."""
+    """An observer that keeps what it is told, and when; events of nested runs it leaves out."""
 
     events: list[Event] = attrs.Factory(list)
     times: list[float] = attrs.Factory(list)
 
     def __call__(self, event: Event) -> None:
+        if self.events and event.run_id.startswith(f"{self.events[0].run_id}/"):
+            return
         self.events.append(event)
         self.times.append(trio.current_time())
 
