@@ -262,13 +262,13 @@ class RunState(Roster):
         elif job.in_place is not None:
             terms = (records, job.objective, job.tie_tolerance)
             if job.in_place.trusted:
-                self.choice = chosen(job, records, job.in_place.choose(*terms))
+                self.choice = chosen(job, records, reason, job.in_place.choose(*terms))
             else:
                 answer = self._ask(job.in_place.choose, terms)
                 if isinstance(answer, Raised):
                     self.selection_failed(answer.error)
                 else:
-                    self.choice = chosen(job, records, answer)
+                    self.choice = chosen(job, records, reason, answer)
         return self.choice is not None
 
     @property
@@ -293,10 +293,11 @@ class RunState(Roster):
 
     def selected_by_asking(self, index: int | None) -> None:
         """A selector that asks has chosen, or (None) declined."""
-        if self.job.on_early_stop == "fail" and self.reason(0) in CUT_SHORT:
+        reason = self.reason(0)
+        if self.job.on_early_stop == "fail" and reason in CUT_SHORT:
             self.choice = NOBODY
         else:
-            self.choice = chosen(self.job, self.candidates(), index)
+            self.choice = chosen(self.job, self.candidates(), reason, index)
 
     def selection_failed(self, error: BaseException | None) -> None:
         """A selector has raised, or (None) was cut."""

@@ -136,7 +136,9 @@ def test_the_heaviest_group_wins(some: list[Candidate[Any]]) -> None:
 
 
 def test_w_bon_45_two_middling_votes_beat_a_single_good_one() -> None:
-    assert chosen(plurality_vote(), [record(0, "c", 0.99), record(1, "b", 0.5), record(2, "b")]) != 0
+    assert (
+        chosen(plurality_vote(), [record(0, "c", 0.99), record(1, "b", 0.5), record(2, "b")]) != 0
+    )
     some = [record(0, "a", 0.6), record(1, "b", 0.5), record(2, "a", 0.4), record(3, "b", 0.5)]
     assert chosen(plurality_vote(), [*some, record(4, "c", 0.99)]) == 0
 
