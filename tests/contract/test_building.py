@@ -76,8 +76,11 @@ async def test_sync_builders_share_one_thread_and_hold_no_loop() -> None:
 
 
 async def test_a_sync_builder_that_returns_an_awaitable_has_it_awaited() -> None:
+    def build(request: Any, index: int) -> Any:
+        return by_index(request, index)
+
     async with open_runtime() as runtime:
-        result = await runtime.run(job(build=lambda request, index: by_index(request, index)), "q")
+        result = await runtime.run(job(build=build), "q")
     assert [c.request for c in result.candidates] == [f"q {i}" for i in range(4)]
 
 

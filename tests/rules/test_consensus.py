@@ -199,8 +199,9 @@ def exactly() -> tuple[float, float, float]:
     for drawn in range(1, N + 1):
         then: dict[tuple[int, int, int], float] = collections.defaultdict(float)
         for (a, b, c), p in reached.items():
-            for answer, after in zip("abc", [(a + 1, b, c), (a, b + 1, c), (a, b, c + 1)]):
-                then[after] += p * LAW[answer]
+            then[a + 1, b, c] += p * LAW["a"]
+            then[a, b + 1, c] += p * LAW["b"]
+            then[a, b, c + 1] += p * LAW["c"]
         reached = {}
         for counts, p in then.items():
             second, first = sorted(counts)[1:]
@@ -210,7 +211,7 @@ def exactly() -> tuple[float, float, float]:
                 reached[counts] = p
                 continue
             lengths[drawn] += p
-            leader = max("abc", key=dict(zip("abc", counts)).__getitem__)
+            leader = "abc"[counts.index(first)]
             agreement += p * _finally(*counts)[leader]
     mean = sum(t * p for t, p in lengths.items())
     deviation = math.sqrt(sum((t - mean) ** 2 * p for t, p in lengths.items()))
