@@ -41,6 +41,10 @@ from tests.sweep_watch import Watch
 LINGER = 1000.0
 """Virtual seconds that are spent in the runtime after the run: what was left behind would stir."""
 
+GRACE = 0.25
+"""The runtime's; 80 % of it are for work to unwind."""
+WORK = 0.8 * GRACE
+
 Observe = Callable[[Event], Any]
 
 
@@ -180,7 +184,7 @@ def _goes_on(play: Play) -> bool:
 
 
 def _in_flight(play: Play) -> list[tuple[Run, Attempt, trio.lowlevel.Task]]:
-    """The candidates that may be cut alone: those with a timeout of their own.
+    """The candidates that may be cut alone: those with a timeout of their own, not over yet.
 
     While somebody cleans up there are none, since the limit of clean-up was known when it began.
     """
@@ -190,7 +194,7 @@ def _in_flight(play: Play) -> list[tuple[Run, Attempt, trio.lowlevel.Task]]:
         if not run.cleanups
         for seat, task in play.seats.items()
         if seat in run.seats and seat.attempt is not None
-        if not seat.attempt.ended and seat.attempt.limit is not None
+        if not seat.attempt.ended and not seat.attempt.dropped and seat.attempt.limit is not None
     ]
     return sorted(found, key=lambda each: (play.runs.index(each[0]), each[1].index))
 
@@ -235,6 +239,17 @@ def _cancel_handle(play: Play) -> None:
     play.handle.cancel("through a door")
 
 
+def _extend(play: Play) -> None:
+    """Move the deadline: refused once it has passed, and never past the caller's."""
+    assert play.handle is not None
+    run = play.runs[0]
+    before, now = run.state.deadline, play.clock.current_time()
+    moved = play.handle.extend(EXTENSION)
+    after = run.state.deadline
+    if moved != (after > before) or (moved and now >= before) or after > play.caller.deadline:
+        play.faults.append(f"at {now} extend said {moved}: from {before} to {after}")
+
+
 DOORS = {
     door.name: door
     for door in (
@@ -256,9 +271,18 @@ STALL = Door("stall", _goes_on, lambda play: play.clock.jump(100.0), stops=False
 """Stops nothing. Opened after another door it blocks the loop for longer than any grace, before
 anybody could unwind: what is told may be cut then, but nothing may be lost or called detached."""
 
+EXTENSION = 0.75
+"""Virtual seconds; more than any candidate of a scene waits for at a time."""
+
+EXTEND = Door("extend", lambda play: _has_handle(play) and _has_deadline(play), _extend, False)
+"""Stops nothing: it gives the run more time, before or after another door is opened. The door
+'deadline' then opens at the deadline as it has become."""
+
+NEED_HANDLE = frozenset({"handle", "extend"})
+
 
 def _door(name: str) -> Door:
-    return {**DOORS, **{door.name: door for door in (BEHIND_A_SHIELD, STALL)}}[name]
+    return {**DOORS, **{door.name: door for door in (BEHIND_A_SHIELD, STALL, EXTEND)}}[name]
 
 
 # -- playing ---------------------------------------------------------------------------------------
@@ -286,7 +310,8 @@ def perform(
     play.caller.shield = BEHIND_A_SHIELD in opened
     watch = Watch(play, opened, step)
     try:
-        trio.run(_main, scene, play, "handle" in doors, seed, clock=play.clock, instruments=[watch])
+        with_handle = not NEED_HANDLE.isdisjoint(doors)
+        trio.run(_main, scene, play, with_handle, seed, clock=play.clock, instruments=[watch])
     except BaseException as error:
         play.faults.append("raised " + "".join(traceback.format_exception(error)))
     else:

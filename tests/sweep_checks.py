@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 ULPS = 1e-9
 """What sums of virtual seconds may be off by. Nothing is allowed where no time may pass at all."""
 
+IN_TIME = frozenset({"handle", "candidate", "deadline", "extend"})
+"""Doors after which a run is still back inside its caller's deadline."""
+
 PATIENT = 100.0
 """Nobody runs into a timeout of so many virtual seconds, unless a door moves it."""
 
@@ -79,7 +82,7 @@ def faults_afterwards(scene: Scene, play: Play, doors: Sequence[Door]) -> Iterat
         yield from _faults_of_run(scene, play, run, stalled=stalled)
     hurry = scene.caller_deadline
     opened = {door.name for door in doors} if play.opened_at is not None else set()
-    if play.caller.cancelled_caught and hurry > 0 and opened <= {"handle", "candidate", "deadline"}:
+    if play.caller.cancelled_caught and hurry > 0 and opened <= IN_TIME:
         yield f"the caller's deadline, {hurry}, passed before the run was back"
     if not opened & {"deadline", "stall"}:
         yield from _faults_of_own_timeouts(scene, play)
@@ -134,7 +137,7 @@ def _faults_of_hit(scene: Scene, play: Play, *, alone: bool) -> Iterator[str]:
     ):
         cut = {Status.TIMED_OUT, Status.CANCELLED}
         others = [c for c in run.state.candidates() if c.index != index and c.status in cut]
-        if others:
+        if others and run.state.pruner is None:
             yield f"candidate {index} was cut alone, and so were {others}"
 
 
@@ -153,6 +156,10 @@ def _faults_of_run(scene: Scene, play: Play, run: Run, *, stalled: bool) -> Iter
     unfinished = [c for c in result.candidates if c.status not in TERMINAL]
     if unfinished:
         yield f"{who} is over, and these are not: {unfinished}"
+    if run.state.pruner is None and result.stop_reason in ("completed", "no_eligible"):
+        cancelled = [c.index for c in result.candidates if c.status is Status.CANCELLED]
+        if cancelled:
+            yield f"{who} came to its own end, and {cancelled} are cancelled"
     for name, log in play.heard.items():
         events = [event for event in log if event.run_id == who]
         if not events and run is not play.runs[0]:

@@ -25,8 +25,8 @@ import attrs
 import pytest
 
 from hortator.actors.cli import main
-from hortator.actors.cli.report import brief, number
 from hortator.actors.group import marked
+from hortator.protocols.brief import brief, number
 from hortator.protocols.command import CommandFailed
 
 GRACE = 0.25

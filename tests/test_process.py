@@ -41,9 +41,9 @@ from hortator.protocols.command import (
     Template,
     how_it_ended,
     read_answer,
-    shown,
 )
 from hortator.protocols.result import RunResult
+from hortator.protocols.showing import on_one_line
 from hortator.protocols.usage import Usage
 
 GRACE = 0.25
@@ -665,8 +665,8 @@ def test_how_it_ended_for_signals_without_a_common_name() -> None:
 
 
 def test_shown_is_short_and_safe() -> None:
-    assert shown("  a\tb\u202e\x9b1m\n", 80) == r"a\tb\u202e\x9b1m"
-    assert shown(b"\xff" + b"x" * 100, 5) == "\ufffdxxx…"
+    assert on_one_line("  a\tb\u202e\x9b1m\n", 80) == r"a\tb\u202e\x9b1m"
+    assert on_one_line(b"\xff" + b"x" * 100, 5) == "\ufffdxxx…"
 
 
 @pytest.mark.parametrize("module", [group, process, rules])

@@ -23,7 +23,7 @@ import pytest
 import trio
 
 from hortator import BestOfN, Status
-from tests.sweep import DOORS, Play, Scene, SweepFailed, perform, sweep
+from tests.sweep import DOORS, EXTENSION, Play, Scene, SweepFailed, perform, sweep
 from tests.sweep_scenes import SCENES, staged
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -35,6 +35,16 @@ CAPS = (8, 16)
 PAIRS = tuple("+".join(pair) for pair in combinations(DOORS, 2))
 SHIELDED = "runtime behind a shield"
 STALLS = ("caller+stall", "handle+stall", "runtime+stall", "candidate+handle+stall")
+EXTENSIONS = (
+    "extend",
+    "extend+deadline",
+    "deadline+extend",
+    "extend+handle",
+    "handle+extend",
+    "extend+candidate",
+    "extend+caller",
+    "extend+runtime",
+)
 AWAITS = Path(__file__).parent / "data" / "awaits.json"
 
 
@@ -61,6 +71,9 @@ def _default_cells() -> Iterator[Cell]:
     # Each deadline and cap once at least; where the deadline is 0 there is no candidate to cut.
     for number, (door, deadline) in enumerate(zip(DOORS, (60.0, 1.0, 1.5, 0.0, 1.0), strict=True)):
         yield Cell("mixed", door, SEEDS[number], deadline, CAPS[number % 2])
+    for number, scene in enumerate(("chosen", "judged", "built")):
+        for door in ("caller", "deadline"):  # outside of any candidate, at each of its steps
+            yield Cell(scene, door, SEEDS[number], 60.0, 16)
     for number, (scene, door) in enumerate(product(list(SCENES)[1:], DOORS)):
         if scene in ("nested", "batched", "gathered", "repeated") or number % 3 == 0:
             yield Cell(scene, door, SEEDS[(number + 1) % 5], (1.0, 60.0, 1.5)[number % 3], 16)
@@ -69,6 +82,9 @@ def _default_cells() -> Iterator[Cell]:
         yield Cell(scene, pair, SEEDS[number % 5], 1.0, CAPS[number % 2])
     for scene in ("mixed", "nested", "tidy", "overheard_by_the_runtime"):
         yield Cell(scene, SHIELDED, 1, 1.0, 16)
+    for number, doors in enumerate(EXTENSIONS):
+        scene = ("mixed", "tidy", "nested", "hurried", "nested_and_tidy")[number % 5]
+        yield Cell(scene, doors, SEEDS[number % 5], (1.0, 1.5)[number % 2], 16)
     for number, doors in enumerate(STALLS):
         yield Cell(("mixed", "nested")[number % 2], doors, SEEDS[number], 1.0, 16)
 
@@ -80,6 +96,7 @@ GRID = [
     *(Cell("mixed", pair, seed, 1.5, 16) for pair, seed in product(PAIRS, SEEDS)),
     *(Cell(scene, pair, 1, 60.0, 16) for scene, pair in product(list(SCENES)[1:], PAIRS)),
     *(Cell(scene, doors, 2, 60.0, 16) for scene, doors in product(SCENES, [SHIELDED, *STALLS])),
+    *(Cell(scene, doors, 3, 1.5, 16) for scene, doors in product(SCENES, EXTENSIONS)),
 ]
 GRID = [cell for cell in GRID if cell not in CELLS]
 
@@ -170,6 +187,16 @@ def test_a_candidate_that_is_cut_alone_takes_nobody_with_it() -> None:
         others = [*expected[:hit], Status.TIMED_OUT, *expected[hit + 1 :]]
         assert list(statuses) == others, f"candidate {hit} was cut"
     assert {hit for hit, _ in hits} == {0, 1, 2}, "not every candidate was cut once"
+
+
+def test_a_deadline_that_is_moved_at_any_step_is_the_one_that_ends_the_run() -> None:
+    for step in (1, 20, 50):
+        usual = perform(staged("mixed", 1.0, 16), seed=1).result
+        longer = perform(staged("mixed", 1.0, 16), ["extend"], seed=1, step=step).result
+        assert usual is not None
+        assert longer is not None
+        assert (usual.elapsed, longer.elapsed) == (1.0, 1.0 + EXTENSION)
+        assert (usual.stop_reason, longer.stop_reason) == ("deadline", "deadline")
 
 
 # -- it repeats, and it bites --------------------------------------------------------------------

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextvars
 import math
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any, Literal, Protocol
 
 import trio
 
+from hortator.actors.cleanups import Cleanups
 from hortator.actors.ledger import answered
 from hortator.protocols.attempt import Attempt, Declared
 from hortator.protocols.copying import private_copy
-from hortator.protocols.deadlines import WORK_SHARE, Grace
 from hortator.protocols.errors import InvalidJob, RunEnded, RunStopping, SideEffectBlocked
 from hortator.protocols.events import CandidatePublished, EffectChanged, Emitted
 from hortator.protocols.interfaces import Remaining
@@ -37,13 +37,7 @@ class Surroundings(Protocol):
     clock: trio.abc.Clock
     loop_thread: int
     refused: int
-    cleanups: set[trio.CancelScope]
-    grace: Grace | None
-
-    @property
-    def grace_seconds(self) -> float:
-        """How long a grace is, at the most."""
-        ...
+    cleanups: Cleanups
 
     def tell_late(self, attempt: Attempt, event: Callable[..., Any], rest: tuple[Any, ...]) -> None:
         """Tell the runtime's observers of what detached work does."""
@@ -150,25 +144,13 @@ class Context:
         if self.stopping:
             raise RunStopping(f"candidate {self.attempt.index} has been told to stop")
 
-    @contextmanager
-    def cleanup(self, seconds: float | None = None) -> Generator[None]:
+    def cleanup(self, seconds: float | None = None) -> AbstractContextManager[None]:
         """A shield that ends with the work share of the grace, counted from the run's stop.
 
-        Until the run is stopped it ends that much after the deadline; the stop moves its end.
+        Until the run is stopped it ends that much after the deadline; the stop moves its end,
+        and so does `handle.extend`.
         """
-        around, share = self.around, WORK_SHARE * self.around.grace_seconds
-        limit = self.attempt.limit
-        until = self._state.deadline + share if around.grace is None else around.grace.work_until
-        if limit is not None:
-            until = min(until, limit + share)
-        if seconds is not None:
-            until = min(until, trio.current_time() + seconds)
-        with trio.CancelScope(shield=True, deadline=until) as scope:
-            around.cleanups.add(scope)
-            try:
-                yield
-            finally:
-                around.cleanups.discard(scope)
+        return self.around.cleanups.shield(self.attempt, seconds)
 
     def effect(
         self, name: str, kind: Literal["read", "write"]
@@ -216,6 +198,8 @@ class Context:
             if score is not None or attempt.published_score is None:
                 attempt.published_output, attempt.published_score = output, score
         self._tell(CandidatePublished, score)
+        if score is not None:
+            self._state.judge(attempt, score, trio.current_time())
 
     def _tell(self, event: Callable[..., Any], *rest: Any) -> None:
         attempt = self.attempt

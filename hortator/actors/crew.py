@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import trio
 
 from hortator.actors.callbacks import Failed, Interrupt, call_user
+from hortator.actors.cleanups import Cleanups
 from hortator.actors.mailbox import open_mailbox
 from hortator.actors.observer import Subscription
 from hortator.actors.places import Places
@@ -123,7 +124,7 @@ class Crew(Places):
         self.seats: set[Seat] = set()
         self._field: trio.Nursery | None = None
         self.field_open = True
-        self.cleanups: set[trio.CancelScope] = set()
+        self.cleanups = Cleanups(self)
         self.children: set[Crew] = set()
         self.free_slots = self.lost_slots = 0
         self.refused = self.unheard = 0
@@ -197,7 +198,7 @@ class Crew(Places):
             attempt = seat.attempt
             if self.gathering is None or seat.scope is None or attempt is None:
                 continue
-            if attempt.status is Status.GENERATING and not attempt.ended:
+            if attempt.status is Status.GENERATING and not (attempt.ended or attempt.dropped):
                 attempt.limit = seat.scope.deadline = self.gathering.limit_of(attempt)
 
     def open_seat(self, *, slot: bool) -> None:
@@ -259,8 +260,7 @@ class Crew(Places):
         """Fix the two shares of the run's end; clean-up under way ends with the first."""
         in_flight = len(self.state.flying)
         self.grace = grace_from(begins, self._grace, self._room(begins), in_flight)
-        for scope in self.cleanups:
-            scope.deadline = min(scope.deadline, self.grace.work_until)
+        self.cleanups.cut_at(self.grace.work_until)
 
     def give_up_on(self, seat: Seat, now: float) -> None:
         """Detach what a seat plays. A slot that it holds is lost; a scorer's place is not."""

@@ -7,21 +7,22 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from hortator.actors.callbacks import Failed
+from hortator.actors.frames import awaited, innermost, stack
 from hortator.protocols.account import Account
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Detached, Status
 from hortator.protocols.usage import Usage
 
-Doing: TypeAlias = Literal["generating", "scoring", "observing"]
+Doing: TypeAlias = Literal["generating", "scoring", "observing", "selecting", "building"]
 
-_OURS = ("trio", "hortator", "outcome", "contextlib")
+_WHO = {"observing": "an observer", "selecting": "the selector", "building": "the builder"}
 
 
 class DetachedWork:
     """A task or thread that a run gave up on.
 
     Attributes:
-        attempt: the candidate, None for an observer.
+        attempt: the candidate, None for an observer, selector or builder.
         ended: whether it has ended since.
         account: where its lease is settled, None if it has none.
     """
@@ -70,15 +71,15 @@ class DetachedWork:
         if not self.ended:
             if self._frame is not None:
                 frame = self._frame()
-                frames = [] if frame is None else _stack(frame)
+                frames = stack(frame)
             else:
-                frames = _awaited(self._coroutine)
-            self._last_where = _innermost(frames) or self._last_where
+                frames = awaited(self._coroutine)
+            self._last_where = innermost(frames) or self._last_where
         return self._last_where
 
     def tale(self) -> str:
         """Who it is and where it stands, for a log line."""
-        who = "an observer" if self.attempt is None else f"candidate {self.attempt.index}"
+        who = f"candidate {self.attempt.index}" if self.attempt is not None else _WHO[self.phase]
         return f"{who} of {self.run_id} ({self.phase}) at {self.where()}"
 
     def record(self) -> Detached:
@@ -101,36 +102,3 @@ class DetachedWork:
 def phase_of(attempt: Attempt) -> Doing:
     """What a candidate that is given up is doing."""
     return "scoring" if attempt.status is Status.SCORING else "generating"
-
-
-def _awaited(coroutine: Any) -> list[types.FrameType]:
-    """The frames from a coroutine to what it awaits, outermost first."""
-    frames: list[types.FrameType] = []
-    while coroutine is not None:
-        for kind in ("cr", "gi", "ag"):
-            frame = getattr(coroutine, f"{kind}_frame", None)
-            if frame is not None:
-                frames.append(frame)
-                inner = "gi_yieldfrom" if kind == "gi" else f"{kind}_await"
-                coroutine = getattr(coroutine, inner, None)
-                break
-        else:
-            return frames
-    return frames
-
-
-def _stack(frame: types.FrameType | None) -> list[types.FrameType]:
-    frames: list[types.FrameType] = []
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    return frames[::-1]
-
-
-def _innermost(frames: list[types.FrameType]) -> str | None:
-    theirs = [f for f in frames if f.f_globals.get("__name__", "").split(".")[0] not in _OURS]
-    chosen = (theirs or frames)[-1:]
-    for frame in chosen:
-        code = frame.f_code
-        return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}"
-    return None

@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 import trio
 
-from hortator.protocols.command import CommandNotStarted, shown
+from hortator.protocols.command import CommandNotStarted
+from hortator.protocols.showing import on_one_line
 
 MARK = "HORTATOR_ATTEMPT"
 """The environment variable that a group's processes are found by."""
@@ -231,7 +232,7 @@ def _if_marked(pid: str, pattern: re.Pattern[bytes]) -> Found | None:
         words = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ")
     except OSError:  # it has ended meanwhile, or is not ours to see
         return None
-    return Found(int(pid), int(group), int(mark[1]) if mark[1] else None, shown(words, 200))
+    return Found(int(pid), int(group), int(mark[1]) if mark[1] else None, on_one_line(words, 200))
 
 
 def _read(path: str) -> bytes:

@@ -78,6 +78,35 @@ class RunHandle(Generic[Out]):
         self._run.wake()
 
     @trio.lowlevel.enable_ki_protection
+    def extend(self, seconds: float) -> bool:
+        """Move the run's deadline by so many seconds, and so that of the work in flight.
+
+        Contexts, clean-up under way and threads see the new deadline at once; a candidate's own
+        timeout, and the deadline of a run that a candidate has started before, stay as they are.
+        It never gets past the deadline of the scopes around `start`, less the margin that was
+        taken there: the deadline is moved as far as that, and the run then ends with
+        "outer_deadline". Waits for nothing.
+
+        Args:
+            seconds: to add to the deadline, above 0.
+
+        Returns:
+            Whether it was moved. Nothing changes if there is no deadline or it has passed, if
+            the run is stopping or over, or if the outer deadline leaves no room.
+
+        Raises:
+            InvalidJob: `seconds` is not a finite number above 0.
+
+        >>> async def patient(runtime, job):
+        ...     async with runtime.start(job, "question") as handle:
+        ...         await trio.sleep(1)
+        ...         if handle.snapshot().best is None:
+        ...             handle.extend(2)
+        ...         return await handle.result()
+        """
+        return self._run.extend(seconds)
+
+    @trio.lowlevel.enable_ki_protection
     def snapshot(self) -> Snapshot:
         """The run as it is at this moment."""
         return self._run.state.snapshot(self._run.clock.current_time())

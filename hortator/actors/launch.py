@@ -30,9 +30,11 @@ from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.deadlines import WORK_SHARE, Window, window
 from hortator.protocols.errors import InvalidJob, RunEnded
 from hortator.protocols.gathering import Gathering
-from hortator.protocols.lease import Phase
-from hortator.protocols.pool import Pool
+from hortator.protocols.halving import prunes
+from hortator.protocols.lease import Lease, Phase
+from hortator.protocols.ledger import Book
 from hortator.protocols.run import RunState
+from hortator.protocols.usage import MOST, NOTHING
 
 _run: contextvars.ContextVar[Run | None] = contextvars.ContextVar("hortator run", default=None)
 _numbers = itertools.count(1)
@@ -89,16 +91,17 @@ def launch(
         InvalidJob: an account was named for a nested run.
     """
     parent, attempt = origin.run, origin.attempt
-    if parent is not None and parent.services is not workplace:
-        attempt = None  # a runtime of its own, within a candidate: it has a budget of its own
-    if account is None:
-        near = parent is not None and parent.services is workplace
-        account = parent.account if near and parent is not None else workplace.account
-    elif attempt is not None:
+    # A runtime of its own, opened within a candidate, has a budget of its own.
+    near = parent if parent is not None and parent.services is workplace else None
+    if near is None:
+        attempt = None
+    elif account is not None:
         raise InvalidJob(
-            f"account={account.name!r} in a candidate: a nested run draws on the lease of its"
+            f"account={account.name!r} in a callback: a nested run draws on the lease of its"
             " candidate, so leave account= out"
         )
+    else:
+        account = near.account
     most = math.inf if job.grace is None else job.grace
 
     def half_of_parent(at: float) -> float:
@@ -110,23 +113,25 @@ def launch(
         return max(0.0, parent.grace.work_until - at) / 2
 
     adopted = parent is not None and not parent.is_around(trio.lowlevel.current_task())
-    span = _span(job, min(grace, most, half_of_parent(trio.current_time())), parent, adopted)
+    span = _span(job, min(grace, most, half_of_parent(trio.current_time())), origin, adopted)
 
     def room(at: float) -> float:
         """The most that a grace which begins at `at` may be."""
-        return min(most, span.room, half_of_parent(at))
+        return min(most, run.window.room, half_of_parent(at))
 
     context = contextvars.copy_context()
     batch = as_batch(job.score)
     together = batch is not None and batch.together
-    seated = play if job.candidate_timeout is None and not together else candidate
+    alone = together or job.candidate_timeout is not None or prunes(job.stop)
+    seated = candidate if alone else play
     run = Run(workplace, context, seated, scorer, batch_scorer, grace, room)
     context.run(_run.set, run)
     context.run(current.set, None)
-    run.parent, run.account, run.nested = parent, account, attempt is not None
+    run.parent, run.account = parent, account or workplace.account
     if parent is not None and adopted:
         parent.children.add(run)
-    pools = _pools(attempt, account)
+    purse = _purse(job, near, attempt)
+    run.nested = purse is not None
     run.adopt(
         (Gathering if together else RunState)(
             job,
@@ -135,21 +140,26 @@ def launch(
             seed=random.getrandbits(64) if seed is None else seed,
             began=trio.current_time(),
             deadline=span.deadline,
-            pools=pools,
+            pools=run.account.pools if purse is None else (purse.book.pool_of(purse.lease),),
             on_stop=run.on_stop,
             on_idle=run.wake,
+            ask=run.ask,
         )
     )
-    _tie(run, attempt)
-    _attach_observers(run, workplace, observers, strict, span.outer)
+    _tie(run, purse, attempt)
+    _attach_observers(run, workplace, observers, strict, span)
     workplace.begin(run)
     return run
 
 
-def _span(job: BestOfN[Any, Any], grace: float, parent: Run | None, adopted: bool) -> Window:
-    outer = trio.current_effective_deadline()
-    if parent is not None and adopted:
-        outer = min(outer, parent.state.deadline)
+def _span(job: BestOfN[Any, Any], grace: float, origin: Origin, adopted: bool) -> Window:
+    outer, run, attempt = trio.current_effective_deadline(), origin.run, origin.attempt
+    # Not all of these are scopes around us: a thread has none, and a shield hides them. A selector
+    # may go on after the deadline; its own scope says for how long.
+    if run is not None and (attempt is not None or adopted):
+        outer = min(outer, run.state.deadline)
+    if attempt is not None and attempt.limit is not None:
+        outer = min(outer, attempt.limit)
     return window(trio.current_time(), job.timeout, outer, grace)
 
 
@@ -162,29 +172,51 @@ def _run_id(parent: Run | None, attempt: Attempt | None) -> str:
     return f"{parent.state.run_id}/{attempt.index}.{len(attempt.nested or ()) + 1}"
 
 
-def _phase(attempt: Attempt) -> Phase:
-    return "scoring" if attempt.scorer_ran else "generating"
+@attrs.frozen
+class _Purse:
+    """What a nested run draws on.
+
+    Attributes:
+        lease: its candidate's; or one that was set aside for it, if it is started by a selector,
+            builder or batch scorer.
+        book: where that is open.
+        phase: of the work that the run is a part of.
+    """
+
+    lease: Lease
+    book: Book
+    phase: Phase
 
 
-def _pools(attempt: Attempt | None, account: Account) -> Sequence[Pool]:
-    """What the run draws on: its candidate's lease and nothing else, or the account's budget."""
-    if attempt is None:
-        return account.pools
-    return (attempt.book.pool_of(attempt.lease),)
+def _purse(job: BestOfN[Any, Any], parent: Run | None, attempt: Attempt | None) -> _Purse | None:
+    """What a nested run draws on; None for a run that draws on an account."""
+    if attempt is not None:
+        phase: Phase = "scoring" if attempt.scorer_ran else "generating"
+        return _Purse(attempt.lease, attempt.book, phase)
+    if parent is None:
+        return None
+    book = parent.state.book
+    each = job.rates_under(book.rates.limited).combined
+    needed = tuple(min(MOST, amount * job.fitted) for amount in each)
+    lease = book.set_aside(needed) or book.set_aside(NOTHING)
+    # Its run is over for whoever observes its end.
+    return None if lease is None else _Purse(lease, book, "generating")
 
 
-def _tie(run: Run, attempt: Attempt | None) -> None:
+def _tie(run: Run, purse: _Purse | None, attempt: Attempt | None) -> None:
     """Have the run counted where it draws from, from its first lease to its end."""
-    if attempt is None:
+    if purse is None:
         run.account.begin(run.state.book)
         return
-    pool = attempt.book.pool_of(attempt.lease)
-    pool.books.append((_phase(attempt), run.state.book))
-    attempt.nested = [*(attempt.nested or ()), run.state]
+    purse.book.pool_of(purse.lease).books.append((purse.phase, run.state.book))
+    if attempt is not None:
+        attempt.nested = [*(attempt.nested or ()), run.state]
+    else:
+        run.aside = purse.lease
 
 
 def _attach_observers(
-    run: Run, workplace: Workplace, observers: Sequence[Observer], strict: bool, outer: bool
+    run: Run, workplace: Workplace, observers: Sequence[Observer], strict: bool, span: Window
 ) -> None:
     """The runtime's observers, the run's own, and those of the runs around it."""
     own = [workplace.open_observer(each, run.context.copy()) for each in observers]
@@ -193,7 +225,7 @@ def _attach_observers(
         [*(Subscription(each, run.wake) for each in workplace.observers), *mine],
         [each for each in own if isinstance(each, AsyncObserver)],
         strict=strict,
-        outer=outer,
+        window=span,
     )
     # Told through the subscription of the run that they belong to: that one waits for them, and
     # answers for what they raise.

@@ -25,6 +25,7 @@ import math
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 
 import attrs
 import trio
@@ -100,6 +101,8 @@ def command_scorer(
     It prints a number, or a JSON object `{"score": 0.5, "accepted": true, "rationale": "..."}`
     of which only `score` has to be there. Arguments and errors as for `command`.
     """
+    # Now, and not at the first answer: importing pydantic would hold the loop for a while.
+    import_module("hortator.protocols.answer")
     return CommandScorer(command(template, max_output=max_output, env=env, cwd=cwd))
 
 

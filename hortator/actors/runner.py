@@ -13,6 +13,9 @@ any door) the same steps follow, in this order:
 3. What has not ended by then, though it has been stepped since its cancel, is detached: its lease
    moves to the runtime's book, its record stays at the phase it is stuck in.
 4. What never started is skipped, the rules select, the book is frozen, the terminal event made.
+   A selector with a callback that may take long has been asked before, if nothing had stopped the
+   run by then: only what comes after it is grace. If a stop comes first, or meanwhile, it may go
+   on until the first half of the delivery share is over; then the built-in order decides.
 5. *Delivery share* (the rest): observers get what they have not got yet; then they are cut.
 6. The result is set, and who waits for it wakes up.
 
@@ -28,34 +31,30 @@ from typing import Any
 
 import trio
 
-from hortator.actors.crew import Crew, Seat
-from hortator.actors.mailbox import waiting
+from hortator.actors.crew import Seat
 from hortator.actors.observer import AsyncObserver, Subscription
+from hortator.actors.outside import FEWEST_PASSES, MOST_PASSES, Caller
+from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Status
-from hortator.protocols.deadlines import WORK_SHARE
+from hortator.protocols.choosing import NOBODY
+from hortator.protocols.deadlines import WORK_SHARE, Window
 from hortator.protocols.errors import ObserverFailed
+from hortator.protocols.lease import Lease
 from hortator.protocols.result import RunResult, Telemetry
-from hortator.protocols.stopping import CUT_SHORT, StopReason
-
-FEWEST_PASSES, MOST_PASSES = 12, 64
-"""Scheduler passes that work gets to unwind in when the work share is over: it is given up when
-it has not been stepped for the fewest, and at the latest after the most.
-
-One is enough for a task that awaits, one more for each nursery or clean-up around it; a nested
-run takes some eight."""
+from hortator.protocols.stopping import CUT_SHORT
 
 
-class Run(Crew):
+class Run(Caller):
     """A crew with its observers, and the result that it comes to.
 
     Attributes:
         subscriptions: of all observers, the run's own and the runtime's.
         own_observers: async observers that live as long as the run.
         strict: whether an observer's failure fails the run.
-        outer: whether the deadline is that of a scope around the caller.
         finished: set when there is a result or an error.
         parent: the run whose candidate started this one.
         nested: whether it draws on the lease of the candidate that started it.
+        aside: the lease that was set aside for it, if no candidate has started it.
         passed_on: the subscriptions that nested runs tell, too.
         result: the result; set also when there is a failure to raise.
         failure: what `run()` and `result()` raise instead of returning the result.
@@ -65,9 +64,10 @@ class Run(Crew):
     own_observers: Sequence[AsyncObserver]
     parent: Run | None
     strict: bool
-    outer: bool
+    window: Window
     finished: trio.Event
     nested: bool
+    aside: Lease | None = None
     passed_on: tuple[Subscription, ...]
 
     def prepare(
@@ -76,29 +76,50 @@ class Run(Crew):
         own_observers: Sequence[AsyncObserver],
         *,
         strict: bool,
-        outer: bool,
+        window: Window,
     ) -> None:
         """Take the observers over, before anything runs."""
         self.subscriptions, self.own_observers = list(subscriptions), own_observers
-        self.strict, self.outer = strict, outer
+        self.strict, self.window = strict, window
         self.finished = trio.Event()
         self.result: RunResult[Any] | None = None
         self.failure: BaseException | None = None
+        self.state.on_drop = self._on_drop
         for subscription in subscriptions:
             subscription.on_failure = self._observer_failed
             self.state.subscribe(subscription.deliver)
 
     @property
-    def deadline_reason(self) -> StopReason:
-        """What the deadline is called in the result."""
-        return "outer_deadline" if self.outer else "deadline"
+    def has_work(self) -> bool:
+        """Whether somebody is in flight, or may still begin."""
+        state = self.state
+        waits = bool(state.flying) or bool(state.queued)
+        return waits or (state.admitting and state.next_index < state.n)
 
-    async def heard(self) -> None:
-        """Wait until the run has changed; take everything that says so in one go."""
-        await self.runner_mailbox.receive()
-        for _ in waiting(self.runner_mailbox):
-            pass
-        self.state.flush()
+    def _on_drop(self, attempt: Attempt) -> None:
+        """A rule has dropped a candidate: cancel it alone, limit the clean-up that it is at."""
+        for seat in self.seats:
+            if seat.attempt is attempt and seat.scope is not None:
+                seat.scope.cancel(f"{self.state.run_id}: candidate {attempt.index} was dropped")
+        self.cleanups.move(attempt)
+        self.wake()  # it has to be given up on, should it not end
+
+    def extend(self, seconds: float) -> bool:
+        """Move the deadline by so many seconds; see `RunHandle.extend`."""
+        state, window = self.state, self.window.extended(seconds)
+        if state.stopping or not self.has_work or window.deadline <= state.deadline:
+            return False
+        # Whoever ends from then on is late, whether the runner knows already or not.
+        if self.clock.current_time() >= state.deadline:
+            return False
+        self.window, state.deadline = window, window.deadline
+        if self._field is not None:  # else it takes the deadline when it is opened
+            self._field.cancel_scope.deadline = window.deadline
+        self.move_call()
+        self.follow_deadline()
+        self.cleanups.move()
+        self.wake()
+        return True
 
     def _observer_failed(self, error: BaseException) -> None:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
@@ -112,19 +133,24 @@ class Run(Crew):
 async def runner(run: Run) -> None:
     """Play a run. It can't be cancelled: it is stopped, and then takes no longer than the grace."""
     state = run.state
-    selected, by = None, ""
     try:
+        if state.job.build is not None:
+            await run.build(state.job.build)
         await _work(run)
+        if run.grace is None and state.job.asks is not None:
+            await run.select()
+        if run.grace is None:
+            run.begin_grace(trio.current_time())
         await _unwind(run)
-        state.skip_pending(state.request)
-        selected, by = state.choose()
-        state.close(trio.current_time(), selected)
+        if state.choice is None:
+            await run.select()
+        state.close(trio.current_time(), state.selected)
         await _deliver(run)
     except Exception as bug:  # noqa: BLE001
         # A bug of ours must not raise into the work nursery; whoever waits for the run gets it.
         run.crashed(bug)
     await _dismiss(run)
-    run.result = _result(run, selected, by)
+    run.result = _result(run)
     run.failure = _failure(run)
     run.finished.set()
 
@@ -135,9 +161,7 @@ async def _work(run: Run) -> None:
     if trio.current_time() >= state.deadline:
         state.stop(run.deadline_reason, trio.current_time())
     run.services.spawn(run.hold_field)
-    while not state.stopping and (
-        state.flying or state.queued or (state.admitting and state.next_index < state.n)
-    ):
+    while not state.stopping and run.has_work:
         until = min(state.deadline, _next_overdue(run))
         with trio.CancelScope(shield=True, deadline=until):
             await run.heard()
@@ -147,12 +171,10 @@ async def _work(run: Run) -> None:
         elif state.limited:
             await _give_up_on_overdue(run)
             run.gather()
-    if run.grace is None:
-        run.begin_grace(trio.current_time())
 
 
 def _next_overdue(run: Run) -> float:
-    """When the next candidate will have outlived its own timeout and the work share of a grace.
+    """When the next candidate will have outlived its own limit and the work share of a grace.
 
     One that waits to be scored has nothing to unwind: it is cut at its timeout.
     """
@@ -168,7 +190,7 @@ def _next_overdue(run: Run) -> float:
         if attempt.limit is not None and attempt.index not in called
     ]
     due += [seat.limit + share for seat in calls]
-    # Of whoever begins meanwhile, before the runner looks again.
+    # Of whoever begins meanwhile, before the runner looks again; who is dropped wakes it.
     due.append(run.gather_at)
     if state.job.candidate_timeout is not None:
         due.append(trio.current_time() + state.job.candidate_timeout + share)
@@ -176,7 +198,7 @@ def _next_overdue(run: Run) -> float:
 
 
 async def _give_up_on_overdue(run: Run) -> None:
-    """Detach candidates that have outlived their own timeout and a work share."""
+    """Detach candidates that have outlived their own limit and a work share."""
     state = run.state
 
     def overdue(seat: Seat) -> bool:
@@ -283,8 +305,10 @@ def _failure(run: Run) -> BaseException | None:
     return ObserverFailed(run.result, failures) if run.strict and failures else None
 
 
-def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:
+def _result(run: Run) -> RunResult[Any]:
     state = run.state
+    choice = state.choice or NOBODY
+    selected = choice.index
     reason = state.reason(selected)
     subscriptions = run.subscriptions
     records = state.candidates()
@@ -293,7 +317,7 @@ def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:
         candidates=records,
         stop_reason=reason,
         partial=reason in CUT_SHORT,
-        selected_by=by,
+        selected_by=choice.by,
         usage=state.book.report(),
         telemetry=Telemetry(
             events=state.sequence,
@@ -306,4 +330,7 @@ def _result(run: Run, selected: int | None, by: str) -> RunResult[Any]:
         seed=state.seed,
         run_id=state.run_id,
         elapsed=trio.current_time() - state.began,
+        requested_n=state.job.n,
+        top=tuple(records[index] for index in choice.top),
+        selection_error=choice.error,
     )

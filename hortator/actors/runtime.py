@@ -14,6 +14,7 @@ import trio
 from hortator.actors.handle import RunHandle
 from hortator.actors.launch import launch, origin
 from hortator.actors.observer import Observer, check_observers
+from hortator.actors.watchdog import Watchdog
 from hortator.actors.workplace import Workplace
 from hortator.protocols.account import Account
 from hortator.protocols.attribution import Attribution
@@ -25,6 +26,7 @@ from hortator.protocols.interfaces import Out, Req
 from hortator.protocols.result import RunResult
 from hortator.protocols.showing import shown
 from hortator.protocols.usage import UsageReport
+from hortator.protocols.watchdog import Blocked
 
 _ambient: contextvars.ContextVar[Runtime | None] = contextvars.ContextVar(
     "hortator runtime", default=None
@@ -34,8 +36,8 @@ _ambient: contextvars.ContextVar[Runtime | None] = contextvars.ContextVar(
 class Runtime:
     """Runs jobs. Made by `open_runtime`; one is enough for a whole application."""
 
-    def __init__(self, workplace: Workplace, grace: float) -> None:
-        self._workplace, self._grace = workplace, grace
+    def __init__(self, workplace: Workplace, grace: float, watchdog: Watchdog) -> None:
+        self._workplace, self._grace, self._watchdog = workplace, grace, watchdog
 
     async def run(
         self,
@@ -145,6 +147,11 @@ class Runtime:
         return tuple(work.record() for work in self._workplace.work.values())
 
     @property
+    def blocked(self) -> Sequence[Blocked]:
+        """The newest steps that blocked the event loop, oldest first; see `open_runtime`."""
+        return self._watchdog.blocked
+
+    @property
     def usage(self) -> UsageReport:
         """What all runs have cost so far; what they and detached work still hold is outstanding."""
         return self._workplace.account.usage
@@ -218,6 +225,7 @@ def open_runtime(
     threads: int = 40,
     observers: Sequence[Observer] = (),
     exit_grace: float = 1.0,
+    watchdog: float | None = 0.5,
 ) -> AbstractAsyncContextManager[Runtime]:
     """Open a runtime for the length of an `async with` block.
 
@@ -235,6 +243,11 @@ def open_runtime(
         threads: worker threads for sync callbacks, over all runs.
         observers: told of every run, and of late ends of detached work.
         exit_grace: seconds that leaving waits for detached threads.
+        watchdog: a single step of a task that holds the event loop for so many seconds is named
+            in a WARNING (run, candidate, file and line; again at doubling intervals) and kept in
+            `runtime.blocked`. It can't be stopped: no deadline holds while it goes on. None
+            watches nothing, and so does any clock but the system's. Code that does not let
+            other Python threads run can be named only when it has done so.
 
     Raises:
         InvalidJob: an argument can't work as written.
@@ -248,9 +261,13 @@ def open_runtime(
             raise InvalidJob(f"{name}={value!r}: write seconds from 0 up")
     if type(threads) is not int or threads < 1:
         raise InvalidJob(f"threads={threads!r}: write a whole number from 1 up")
+    if watchdog is not None and not (
+        isinstance(watchdog, (int, float)) and 0 < watchdog < math.inf  # pyright: ignore[reportUnnecessaryIsInstance]
+    ):
+        raise InvalidJob(f"watchdog={watchdog!r}: write seconds above 0, or None to watch nothing")
     check_observers(observers)
     root = Account("runtime", Budget() if budget is None else budget)
-    return _OpenRuntime(root, grace, threads, observers, exit_grace)
+    return _OpenRuntime(root, grace, threads, observers, exit_grace, Watchdog(watchdog))
 
 
 class _OpenRuntime:
@@ -263,10 +280,12 @@ class _OpenRuntime:
         threads: int,
         observers: Sequence[Observer],
         exit_grace: float,
+        watchdog: Watchdog,
     ) -> None:
         self._account = account
         self._grace, self._threads = grace, threads
         self._observers, self._exit_grace = observers, exit_grace
+        self._watchdog = watchdog
         self._manager = trio.open_nursery()
         self._workplace: Workplace
         self._outside: Runtime | None = None
@@ -282,7 +301,8 @@ class _OpenRuntime:
             exit_grace=self._exit_grace,
         )
         self._workplace.watch_all(self._observers)
-        runtime = Runtime(self._workplace, self._grace)
+        runtime = Runtime(self._workplace, self._grace, self._watchdog)
+        self._watchdog.start()
         self._outside = _ambient.get()
         _ambient.set(runtime)
         return runtime
@@ -313,7 +333,20 @@ class _OpenRuntime:
         if interrupt is not None and interrupt is not error:
             raise interrupt
 
-    __aexit__ = _leave  # by this name its waits are seen for what they are: not clean-up alone
+    @trio.lowlevel.enable_ki_protection
+    async def _leave_watched(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._leave(kind, error, traceback)
+        finally:
+            self._watchdog.stop()
+
+    # By this name its waits are seen for what they are: not clean-up alone.
+    __aexit__ = _leave_watched
 
 
 async def best_of_n(job: BestOfN[Req, Out], request: Req, **as_run: Any) -> RunResult[Out]:

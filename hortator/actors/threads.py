@@ -9,7 +9,6 @@ never starts: its first line runs only if nobody has told it to stop by then.
 from __future__ import annotations
 
 import contextvars
-import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -18,6 +17,7 @@ from typing import Any
 import trio
 
 from hortator.actors.callbacks import Failed, call_now
+from hortator.actors.frames import frame_of_thread
 from hortator.protocols.errors import NoThreadLeft, RunStopping
 
 GIVEN_UP = object()
@@ -84,9 +84,7 @@ class ThreadCall:
 
     def frame(self) -> FrameType | None:
         """Where the thread is at this moment, if it is running."""
-        ident = self._ident
-        # The documented way to look at another thread; its underscore is a warning, not a fence.
-        return None if ident is None else sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage]
+        return None if self._ident is None else frame_of_thread(self._ident)
 
     async def run(
         self,

@@ -16,8 +16,10 @@ from typing import Any
 
 import trio
 
+from hortator.actors.callbacks import Failed
 from hortator.actors.crew import Crew, Seat
 from hortator.actors.detached import DetachedWork, phase_of
+from hortator.actors.jobcall import JobCall
 from hortator.actors.ledger import SettleLate, ledger, settle_late
 from hortator.actors.mailbox import open_mailbox
 from hortator.actors.observer import AsyncObserver, Observer, Subscription, SyncObserver, observe
@@ -60,7 +62,7 @@ class Workplace:
         self.threads = Threads(threads)
         self.account = account
         self.runs: set[Run] = set()
-        self.work: dict[Attempt | Subscription, DetachedWork] = {}
+        self.work: dict[Attempt | Subscription | JobCall, DetachedWork] = {}
         self.observers: list[SyncObserver | AsyncObserver] = []
         self.closing = False
         self._nursery, self._grace, self._exit_grace = nursery, grace, exit_grace
@@ -107,7 +109,16 @@ class Workplace:
 
     def begin(self, run: Run) -> None:
         """Have a run played."""
+        job = run.state.job
+        if job.fitted < job.n:
+            logger.info(
+                "%s: the budget fits %d of %d candidates; the others are left out",
+                run.state.run_id,
+                job.fitted,
+                job.n,
+            )
         self.runs.add(run)
+        run.detach_call = self.detach_call
         self.spawn(self._play, run)
 
     def detach(self, crew: Crew, seat: Seat, attempt: Attempt, now: float) -> None:
@@ -133,13 +144,29 @@ class Workplace:
         )
         observer.on_call_over = lambda: work.end(None, None)
 
+    def detach_call(self, crew: Crew, call: JobCall, now: float) -> None:
+        """Take over a selector or builder that does not end."""
+        self.work[call] = work = DetachedWork(
+            crew.state.run_id, None, call.phase, now, call.frame(), call.coroutine
+        )
+
+        def ended() -> None:
+            error = call.failure or call.interrupt or call.bug
+            work.end(None if error is None else Failed(error), None)
+            self._tell_late(work.run_id, None, LateEnd, work.record())
+            self.tell_changed()
+
+        call.on_over = ended
+
     def tell_late(
         self, crew: Crew, attempt: Attempt, event: Callable[..., Any], rest: tuple[Any, ...]
     ) -> None:
         """Tell the runtime's observers of what detached work does: no run listens to it."""
         self._tell_late(crew.state.run_id, attempt.index, event, *rest)
 
-    def _tell_late(self, run_id: str, index: int, event: Callable[..., Any], *rest: Any) -> None:
+    def _tell_late(
+        self, run_id: str, index: int | None, event: Callable[..., Any], *rest: Any
+    ) -> None:
         number = self._late_events
         self._late_events = number + 1
         now = trio.current_time()
@@ -200,6 +227,9 @@ class Workplace:
             await runner(run)
         finally:
             self.runs.discard(run)
+            if run.aside is not None and run.parent is not None:
+                book = run.parent.state.book
+                book.settle(run.aside, generated=False, scored=False, cut=False)
             if run.nested:
                 run.account.book.absorb_marks(run.state.book)
             else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
 from hortator.protocols.attribution import Attribution, node, sum_of
 from hortator.protocols.budget import Budget, limits_of
 from hortator.protocols.errors import InvalidJob
@@ -75,7 +77,8 @@ class Account:
         """What all its runs came to so far; what they and detached work hold is outstanding."""
         total = self.book.report()
         for book in self._live:
-            total += book.report()
+            # What detached work of it holds stands in this account's own book by now.
+            total += attrs.evolve(book.report(), outstanding=Usage.of(book.promised))
         for child in self._children.values():
             total += child.usage
         return total

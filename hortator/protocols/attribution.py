@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from hortator.protocols.candidate import Candidate
 
 
+_NO_USAGE = Usage()
+
+
 @attrs.frozen
 class Attribution:
     """One node of the tree: what it was charged, and which parts of it that was.
@@ -78,6 +81,8 @@ def sum_of(parts: Iterable[Attribution]) -> Amounts:
 
 def of_run(run_id: str, charged: Amounts, candidates: Iterable[Candidate[Any]]) -> Attribution:
     """The tree of one run, of its records and of what it was charged as a whole."""
+    if not any(charged):
+        return Attribution(run_id, _NO_USAGE)
     return node(run_id, charged, map(of_candidate, candidates), "choosing")
 
 

@@ -67,6 +67,12 @@ def limits_of(budget: Budget) -> Limits:
     return tuple(found)
 
 
+def most_that_fit(limits: Limits, estimate: Amounts, n: int) -> int:
+    """How many of n candidates the limits pay for; 1 if they pay for none, to be refused."""
+    fits = [limit // estimate[position] for position, limit in limits if estimate[position]]
+    return max(1, min([n, *fits]))
+
+
 def preflight(limits: Limits, estimate: Amounts, n: int) -> None:
     """Refuse a set of n candidates that could not be paid for.
 

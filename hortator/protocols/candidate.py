@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Generic, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias
 
 import attrs
 
 from hortator.protocols.attribution import Attribution
+from hortator.protocols.brief import costs, head, named, scored, told
 from hortator.protocols.interfaces import Out
 from hortator.protocols.scoring import Score
+from hortator.protocols.showing import message, on_one_line
 from hortator.protocols.usage import Usage
 
 
@@ -25,11 +27,11 @@ class Status(enum.StrEnum):
     GENERATED = "generated"
     SCORING = "scoring"
     ELIGIBLE = "eligible"
-    """Scored, accepted, and at the threshold or better."""
+    """Scored, accepted, and at the threshold or better; or generated, in a job without scorer."""
     REJECTED = "rejected"
     """Scored, but not accepted or not at the threshold."""
     GENERATION_FAILED = "generation_failed"
-    """The generator raised; `error` has what."""
+    """The generator or the builder of its request raised; `error` has what."""
     SCORING_FAILED = "scoring_failed"
     """The scorer raised, or its answer is no score; `error` has what."""
     BUDGET_EXCEEDED = "budget_exceeded"
@@ -48,9 +50,11 @@ _CUT = frozenset({Status.CANCELLED, Status.TIMED_OUT})
 _FAILED = _CUT | {Status.BUDGET_EXCEEDED, Status.SIDE_EFFECT_BLOCKED}
 
 STEPS: dict[Status, frozenset[Status]] = {
-    Status.PENDING: frozenset({Status.GENERATING, Status.BUDGET_EXCEEDED, Status.SKIPPED}),
+    Status.PENDING: frozenset(
+        {Status.GENERATING, Status.GENERATION_FAILED, Status.BUDGET_EXCEEDED, Status.SKIPPED}
+    ),
     Status.GENERATING: _FAILED | {Status.GENERATED, Status.GENERATION_FAILED, Status.SKIPPED},
-    Status.GENERATED: _CUT | {Status.SCORING},
+    Status.GENERATED: _CUT | {Status.SCORING, Status.ELIGIBLE},
     Status.SCORING: _FAILED | {Status.ELIGIBLE, Status.REJECTED, Status.SCORING_FAILED},
 }
 """The legal steps. A status that is no key is terminal."""
@@ -92,7 +96,7 @@ class Generated(Generic[Out]):
     usage: Usage
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Candidate(Generic[Out]):
     """The record of one candidate. Its list in a result is in index order, one for each of n.
 
@@ -133,6 +137,29 @@ class Candidate(Generic[Out]):
     scoring: Usage = Usage()
     nested: tuple[Attribution, ...] = ()
 
+    def __repr__(self) -> str:
+        return told(self, _told)
+
+
+def marked(candidate: Candidate[Any]) -> str:
+    """The status of a candidate, with what stands beside it.
+
+    >>> marked(Candidate(0, Status.TIMED_OUT, output="draft", partial=True))
+    'timed_out (partial)'
+    """
+    marks = [word for word in ("detached", "partial") if getattr(candidate, word)]
+    return f"{candidate.status} ({', '.join(marks)})" if marks else str(candidate.status)
+
+
+def _told(candidate: Candidate[Any]) -> str:
+    time = "" if candidate.started is None else f"{candidate.elapsed:.2f} s"
+    parts = [marked(candidate), scored(candidate.score), time, costs(candidate.usage)]
+    line = f"#{candidate.index} {', '.join(filter(None, parts))}"
+    error = candidate.error
+    if error is not None:
+        line += f"; {named(error)}: {on_one_line(message(error), 80)}"
+    return line if candidate.output is None else f"{line}; {head(candidate.output)}"
+
 
 @attrs.frozen
 class Detached:
@@ -140,7 +167,7 @@ class Detached:
 
     Attributes:
         run_id: the run that started it.
-        candidate: its index there, None for an observer.
+        candidate: its index there, None for an observer, selector or builder.
         phase: what it was doing when the run gave up on it.
         since: seconds on Trio's clock, when that was.
         kind: whether a task or a worker thread carries it.
@@ -153,7 +180,7 @@ class Detached:
 
     run_id: str
     candidate: int | None
-    phase: Literal["generating", "scoring", "observing"]
+    phase: Literal["generating", "scoring", "observing", "selecting", "building"]
     since: float
     kind: Literal["task", "thread"]
     where: str

@@ -19,13 +19,12 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
 import attrs
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hortator.protocols.errors import CandidateError, InvalidJob, InvalidScore
 from hortator.protocols.scoring import Score
+from hortator.protocols.showing import on_one_line
 
 MAX_OUTPUT = 8 * 1024 * 1024
 """Bytes that a command may print if nobody says otherwise."""
@@ -50,7 +49,6 @@ _SIGNALS = {
 
 _TOKEN = re.compile(r"\{(index|seed)\}")
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 class BadCommand(InvalidJob):
@@ -73,7 +71,7 @@ class CommandNotStarted(CommandError):
     """The system could not start the command; `__cause__` is its `OSError`."""
 
     def __init__(self, words: Sequence[str], why: str) -> None:
-        super().__init__(f"cannot start {shown(words[0], 200)}: {why}", shlex.join(words))
+        super().__init__(f"cannot start {on_one_line(words[0], 200)}: {why}", shlex.join(words))
 
 
 class CommandFailed(CommandError):
@@ -121,7 +119,7 @@ class NotAScore(InvalidScore):
     """A scorer printed something that is no number and no JSON object of one."""
 
     def __init__(self, output: bytes, why: str = "") -> None:
-        seen = shown(output, 80) if output.strip() else "nothing"
+        seen = on_one_line(output, 80) if output.strip() else "nothing"
         super().__init__(
             f"the scorer printed {seen}{f' ({why})' if why else ''}; it has to print a finite"
             ' number, or {"score": 0.5, "accepted": true, "rationale": "why"}'
@@ -251,16 +249,6 @@ class Tail:
         return self._data.decode(errors="replace")
 
 
-class _Answer(BaseModel):
-    """The JSON object that a scorer may print."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    score: float
-    accepted: bool = True
-    rationale: str = ""
-
-
 def read_answer(output: bytes) -> Score:
     """Read what a scorer printed: a finite number, or a JSON object with one.
 
@@ -280,17 +268,13 @@ def read_answer(output: bytes) -> Score:
         return Score(value)
     if not text.startswith(b"{"):
         raise NotAScore(output)
+    # Here, and not above: importing pydantic costs more than everything else in this library.
+    from hortator.protocols.answer import read_object
+
     try:
-        answer = _Answer.model_validate_json(text)
-    except ValidationError as error:
-        raise NotAScore(output, _first_fault(error)) from error
-    return Score(answer.score, accepted=answer.accepted, rationale=answer.rationale)
-
-
-def _first_fault(error: ValidationError) -> str:
-    first: Any = error.errors(include_url=False, include_context=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else str(first["msg"])
+        return read_object(text)
+    except ValueError as error:
+        raise NotAScore(output, str(error)) from error.__cause__
 
 
 def how_it_ended(returncode: int) -> str:
@@ -302,17 +286,3 @@ def how_it_ended(returncode: int) -> str:
     if returncode >= 0:
         return f"exit code {returncode}"
     return f"killed by {_SIGNALS.get(-returncode, f'signal {-returncode}')}"
-
-
-def shown(text: str | bytes, limit: int) -> str:
-    """The text on one line and safe to print: control characters escaped, cut at `limit`.
-
-    A command's output goes to people's terminals in messages, and may hold anything.
-
-    >>> shown(b"a\\x1b[2Jb", 40)
-    'a\\\\x1b[2Jb'
-    """
-    plain = text.decode(errors="replace") if isinstance(text, bytes) else text
-    plain = plain.strip()
-    cut = plain[: limit - 1] + "…" if len(plain) > limit else plain
-    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], cut)

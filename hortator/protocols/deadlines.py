@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import attrs
+
+from hortator.protocols.errors import InvalidJob
 
 WORK_SHARE = 0.8
 """Of the grace, for work to unwind; the rest is for delivering what is left to tell."""
@@ -27,11 +30,32 @@ class Window:
         deadline: seconds on Trio's clock; infinite for none.
         outer: whether the deadline comes from a scope around the caller.
         room: the most that the grace may be, so that the run returns inside the outer scope.
+        latest: the latest that the deadline may be moved to.
+        end: when the outer scope ends.
     """
 
     deadline: float
     outer: bool
     room: float
+    latest: float = math.inf
+    end: float = math.inf
+
+    def extended(self, seconds: float) -> Window:
+        """The same with so many seconds more, but never past `latest`.
+
+        Raises:
+            InvalidJob: it is not a finite number above 0.
+        """
+        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not number or not 0 < seconds <= sys.float_info.max:
+            raise InvalidJob(
+                f"extend({seconds!r}): write the seconds to add, a finite number above 0,"
+                " such as handle.extend(5); to end a run earlier, handle.cancel()"
+            )
+        asked = self.deadline + seconds
+        deadline = min(asked, self.latest)
+        room = math.inf if self.end == math.inf else SAFE * max(0.0, self.end - deadline)
+        return Window(deadline, self.latest < asked, room, self.latest, self.end)
 
 
 def window(now: float, timeout: float | None, outer: float, grace: float) -> Window:
@@ -52,7 +76,8 @@ def window(now: float, timeout: float | None, outer: float, grace: float) -> Win
     margin = min(grace, MARGIN_SHARE * max(0.0, outer - now))
     latest = max(now, outer - margin)
     deadline = min(own, latest)
-    return Window(deadline, latest < own, SAFE * max(0.0, outer - deadline))
+    room = SAFE * max(0.0, outer - deadline)
+    return Window(deadline, latest < own, room, latest, outer)
 
 
 @attrs.frozen

@@ -5,9 +5,12 @@
     HortatorError
     ├── InvalidJob (also ValueError)      a job, limit or callback that cannot work as written
     │   └── DoesNotFit                    n estimates do not fit the job's own limits
+    ├── InvalidChoice (also ValueError)   a selector's or judge's answer is none of its choices
     ├── NoEligibleCandidate               `RunResult.output` was read, and nothing was selected
     ├── ObserverFailed                    strict mode: an observer raised (has `.result`)
     ├── RuntimeClosed                     a run was started on a runtime that has been left
+    ├── InvalidReport (also ValueError)   a text is no report or event of a run
+    ├── RecordedError                     in a result that was read: what a candidate failed of
     └── CandidateError                    why one candidate failed: kept on it, never raised
         ├── LeaseExceeded                 spent more than its lease covers
         ├── RunEnded                      used its context after its own end
@@ -38,11 +41,19 @@ class DoesNotFit(InvalidJob):
     """The estimates of all n candidates together do not fit a limit of the job's own budget."""
 
 
+class InvalidChoice(HortatorError, ValueError):
+    """What a selector or judge returned is not one of what it was given.
+
+    Kept as the `selection_error` of a result, never raised.
+    """
+
+
 class NoEligibleCandidate(HortatorError):
     """`RunResult.output` was read, but no candidate was selected.
 
     Attributes:
-        causes: what each failed candidate failed of, in index order.
+        causes: what the selection failed of, if it did; then what each failed candidate failed
+            of, in index order.
     """
 
     def __init__(self, message: str, causes: Sequence[BaseException] = ()) -> None:
@@ -71,6 +82,30 @@ class ObserverFailed(HortatorError):
 
 class RuntimeClosed(HortatorError):
     """A run was started on a runtime that has been left or is being left."""
+
+
+class InvalidReport(HortatorError, ValueError):
+    """A text is not the report of a run, or not an event: the message says where, and why."""
+
+
+class RecordedError(HortatorError):
+    """What a candidate failed of, as a report tells it. Nothing raises it.
+
+    >>> error = RecordedError("KeyError", "'seed'")
+    >>> error.type_name, str(error)
+    ('KeyError', "'seed'")
+
+    Attributes:
+        type_name: the name of the class that it had when the run was recorded.
+    """
+
+    def __init__(self, type_name: str, message: str) -> None:
+        super().__init__(type_name, message)
+        self.type_name: str = type_name
+        self._message = message
+
+    def __str__(self) -> str:
+        return self._message
 
 
 class CandidateError(HortatorError):

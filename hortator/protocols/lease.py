@@ -80,6 +80,8 @@ class Lease:
         pool: what nested runs draw on, None while there was none.
         asking: asks for more of it that wait for an answer.
         moved: its holder was given up: it is open in the runtime's own book.
+        ceded: what of it detached nested work has taken along.
+        prepaid: what somebody else has been charged for it already.
     """
 
     number: int
@@ -94,6 +96,8 @@ class Lease:
     pool: LeasePool | None = None
     asking: tuple[Waiter, ...] = ()
     moved: bool = False
+    ceded: Amounts = NOTHING
+    prepaid: Amounts = NOTHING
 
     def __init__(self, number: int, candidate: int, cap: Amounts, rates: Rates) -> None:
         self.number = number
@@ -124,11 +128,14 @@ def come_to(lease: Lease, generated: bool, scored: bool, cut: bool) -> Settled:
     below = None if pool is None else pool.charged("generating")
     below_scoring = None if pool is None else pool.charged("scoring")
     unsure = "generating" in doubtful or (cut and not scored)
-    first, guessed = _phase(lease.generation, below, rates.generation, generated, unsure)
+    # Nobody is charged by estimate for what he does not hold any more.
+    expected = minus(rates.generation, lease.ceded)
+    first, guessed = _phase(lease.generation, below, expected, generated, unsure)
     unsure = "scoring" in doubtful or cut
-    second, guessed_too = _phase(lease.scoring, below_scoring, rates.scoring, scored, unsure)
+    expected = minus(rates.scoring, minus(lease.ceded, rates.generation))
+    second, guessed_too = _phase(lease.scoring, below_scoring, expected, scored, unsure)
     return Settled(
-        plus(first, second),
+        minus(plus(first, second), lease.prepaid),
         lease.reported if pool is None else plus(lease.reported, pool.reported),
         guessed or guessed_too or (pool is not None and pool.estimated),
         minus(second, below_scoring or NOTHING),

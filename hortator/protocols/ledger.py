@@ -15,7 +15,7 @@ from hortator.protocols.lease import (
     Settled as Settled,
     come_to,
 )
-from hortator.protocols.pool import LeasePool
+from hortator.protocols.pool import LeasePool, NestedBook
 from hortator.protocols.queue import Waiter, answer_waiting
 from hortator.protocols.tally import Tally
 from hortator.protocols.usage import (
@@ -49,7 +49,7 @@ class Book(Tally):
 
         None says that it does not fit now; `ask_for_lease` tells whether waiting may help.
         """
-        if not self._sure:
+        if not self._sure or self.waiters:
             self._sure = self._how_many_fit()
             if not self._sure:
                 return None
@@ -57,7 +57,13 @@ class Book(Tally):
             if pool.waiters or pool.lacks(self.rates.combined):
                 return None
         self._sure -= 1
-        return self._open(candidate)
+        self._common_open += 1
+        number = self.granted
+        self.granted = number + 1
+        lease = self.open[number] = Lease(number, candidate, self.rates.combined, self.rates)
+        if self.pools:
+            self._hold(lease.cap)
+        return lease
 
     def ask_for_lease(self, candidate: int) -> Waiter:
         """Put an ask for a lease, which may have to wait; its `lease` is set once granted."""
@@ -78,6 +84,8 @@ class Book(Tally):
         if self.open.get(lease.number) is not lease:
             waiter.granted = False
         else:
+            # It will be settled the long way, where asks that still wait are withdrawn.
+            self._set_apart(lease)
             waiter.ask()
         return waiter
 
@@ -93,7 +101,7 @@ class Book(Tally):
         Like that of a candidate it is a cap, and has to be settled.
         """
         waiter = Waiter(self, (self, *self.pools), ASIDE, amounts, None)
-        if waiter.held_up_by() is not None:
+        if self.frozen or (any(amounts) and waiter.held_up_by() is not None):
             return None
         self._sure = 0
         limited = [(position, 0) for position in self.rates.limited]
@@ -120,7 +128,13 @@ class Book(Tally):
         lease = waiter.lease
         if lease is None:
             self._sure = 0  # what was sure did not count with this one
-            waiter.lease = self._open(waiter.index)
+            self._common_open += 1
+            lease = waiter.lease = Lease(
+                self.granted, waiter.index, self.rates.combined, self.rates
+            )
+            self.open[lease.number] = lease
+            self.granted += 1
+            self._hold(lease.cap)
             return
         self._set_apart(lease)
         lease.cap = plus(lease.cap, waiter.asked)
@@ -137,15 +151,6 @@ class Book(Tally):
             self._set_apart(lease)
             lease.pool = LeasePool(lease, self)
         return lease.pool
-
-    def _open(self, candidate: int) -> Lease:
-        self._common_open += 1
-        number = self.granted
-        self.granted = number + 1
-        lease = self.open[number] = Lease(number, candidate, self.rates.combined, self.rates)
-        if self.pools:
-            self._hold(lease.cap)
-        return lease
 
     def _hold(self, amounts: Amounts) -> None:
         for pool in self.pools:
@@ -197,8 +202,6 @@ class Book(Tally):
         if self.open.get(lease.number) is not lease:
             self.double_settlements += 1
             return None
-        for waiter in lease.asking:
-            waiter.withdraw()
         del self.open[lease.number]
         self.settled_leases += 1
         rates = lease.rates
@@ -216,6 +219,8 @@ class Book(Tally):
             if self.pools or self.waiters:
                 self._give_back(lease, outcome)
             return outcome
+        for waiter in lease.asking:
+            waiter.withdraw()
         self._set_apart(lease)
         if lease.pool is not None:
             lease.pool.closed = True
@@ -223,6 +228,7 @@ class Book(Tally):
             outcome = come_to(lease, generated, scored, cut)
         self.reported = plus(self.reported, outcome.reported)
         self.other_estimated += outcome.estimated
+        self._free = self._free and not any(outcome.charged)
         for position, cap in enumerate(lease.cap):
             charged = outcome.charged[position]
             self._other_reserved[position] -= cap
@@ -259,6 +265,9 @@ class Book(Tally):
         with self._lock:
             lease.number = to.granted
         lease.moved = True
+        if any(pool.closed for pool in self.pools):
+            # Whoever it was drawn from has ended, and was charged all that it covers.
+            self._let_go(lease)
         if lease.pool is not None:
             lease.pool.book = to
         to.granted += 1
@@ -268,19 +277,31 @@ class Book(Tally):
             self.away[position] += cap
         for pool in self.pools:
             pool.open -= 1
-            pool.cede(lease.cap)
+            pool.cede(lease.cap, to)
         answer_waiting((self, *self.pools))
 
-    def shrink(self, lease: Lease, amounts: Amounts) -> None:
-        """Take out of an open lease what became the runtime's own; here it is outstanding."""
+    def _let_go(self, lease: Lease) -> None:
+        lease.prepaid, lease.cap = lease.cap, NOTHING
+        for position, cap in enumerate(lease.prepaid):
+            self._other_reserved[position] -= cap
+
+    def shrink(self, lease: Lease, amounts: Amounts, to: NestedBook) -> None:
+        """Take out of an open lease what stands in another book from now on.
+
+        Here it is outstanding; unless it is this very book, where it is a lease of its own.
+        """
         self._set_apart(lease)
         taken = tuple(map(min, lease.cap, amounts))
-        lease.cap = minus(lease.cap, taken)
+        lease.cap, lease.ceded = minus(lease.cap, taken), plus(lease.ceded, amounts)
+        if to is self:
+            for position, amount in enumerate(taken):
+                self._other_reserved[position] -= amount
+            return
         for position, amount in enumerate(amounts):
             self._other_reserved[position] += amount - taken[position]
             self.away[position] += amount
         for pool in self.pools:
-            pool.cede(amounts)
+            pool.cede(amounts, to)
 
     def freeze(self) -> None:
         """Nothing settles here any more: what is still reserved stays shown as outstanding."""

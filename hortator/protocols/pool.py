@@ -42,6 +42,11 @@ class Node:
         self.waiters = []
         self.waiting = 0
 
+    def line_up(self, waiter: Waiter) -> None:
+        """Have an ask wait here, at the place of its arrival."""
+        self.waiters.append(waiter)
+        self.waiters.sort(key=_arrival)
+
     @property
     def working(self) -> int:
         """How many open leases below belong to work that neither waits nor is detached."""
@@ -59,6 +64,10 @@ class Node:
             kept: what the asker holds already.
         """
         raise NotImplementedError
+
+
+def _arrival(waiter: Waiter) -> int:
+    return waiter.arrival
 
 
 class Pool(Node):
@@ -134,8 +143,8 @@ class Pool(Node):
             spent[position] += charged[position]
             self.overrun[position] += max(0, charged[position] - cap[position])
 
-    def cede(self, amounts: Amounts) -> None:
-        """A lease below became the runtime's own: what it holds stays held here until its end."""
+    def cede(self, amounts: Amounts, to: NestedBook) -> None:
+        """A lease below moved to another book: what it holds stays held here until its end."""
 
     def check(self) -> None:
         """Assert the invariants; the numbers are those of the class's docstring."""
@@ -168,8 +177,8 @@ class NestedBook(Protocol):
         """How many of its leases were charged by estimate."""
         ...
 
-    def shrink(self, lease: Lease, amounts: Amounts) -> None:
-        """Take a part out of an open lease."""
+    def shrink(self, lease: Lease, amounts: Amounts, to: NestedBook) -> None:
+        """Take a part out of an open lease: it stands in another book from now on."""
         ...
 
 
@@ -203,6 +212,8 @@ class LeasePool(Pool):
 
     def lacks(self, asked: Amounts) -> bool:
         """Whether the lease has no room for so much more at this moment."""
+        if not self.lease.rates.limited:
+            return self.closed
         self._narrow()
         return super().lacks(asked)
 
@@ -213,21 +224,22 @@ class LeasePool(Pool):
 
     def hold(self, amounts: Amounts) -> None:
         """Promise so much to a lease of a nested run."""
-        self._narrow()
-        super().hold(amounts)
+        if self.lease.rates.limited:
+            self._narrow()
+            super().hold(amounts)
 
     def give_back(self, cap: Amounts, charged: Amounts) -> None:
         """A lease of a nested run has been settled; nobody asks any more once this is closed."""
-        if not self.closed:
+        if self.lease.rates.limited and not self.closed:
             self._narrow()
             super().give_back(cap, charged)
 
-    def cede(self, amounts: Amounts) -> None:
-        """A nested lease became the runtime's own: this one is narrower by that much."""
+    def cede(self, amounts: Amounts, to: NestedBook) -> None:
+        """A nested lease moved to another book: this one is narrower by that much."""
         if not self.closed:
             for position, amount in enumerate(amounts):
                 self.held[position] = max(0, self.held[position] - amount)
-            self.book.shrink(self.lease, amounts)
+            self.book.shrink(self.lease, amounts, to)
 
     def charged(self, phase: Phase) -> Amounts | None:
         """What nested runs of this phase came to, None without any.

@@ -137,14 +137,18 @@ class Waiter:
         self._stand_at(to)
 
     @property
+    def arrival(self) -> int:
+        """Its place in the order in which all asks were put."""
+        return self._arrival
+
+    @property
     def rank(self) -> tuple[int, int]:
         """Who is denied first: the highest index; of equals, who came last."""
         return self.index, self._arrival
 
     def _stand_at(self, node: Node) -> None:
         self._at = node
-        node.waiters.append(self)
-        node.waiters.sort(key=lambda waiter: waiter._arrival)
+        node.line_up(self)
 
     def _count(self, more: int) -> None:
         """Count the lease, not each of its asks, as one that waits."""
@@ -178,9 +182,13 @@ def answer_waiting(nodes: Sequence[Node]) -> None:
             elif head.is_hopeless():
                 head.close(False)
             elif not _may_give_back(node):
-                max(node.waiters, key=lambda waiter: waiter.rank).close(False)
+                max(node.waiters, key=_rank).close(False)
             else:
                 break
+
+
+def _rank(waiter: Waiter) -> tuple[int, int]:
+    return waiter.rank
 
 
 def _may_give_back(node: Node) -> bool:

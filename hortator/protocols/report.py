@@ -1,4 +1,25 @@
-"""The report of a run as JSON: plain data for people and programs."""
+"""The report of a run as JSON: plain data for people and programs.
+
+::
+
+    {"format": "hortator.run/1",
+     "run_id": ..., "seed": ..., "stop_reason": ..., "partial": ...,
+     "selected": index or null, "selected_by": ..., "output": of the selected candidate,
+     ...                       the other fields of `RunResult`, as their classes list them
+     "candidates": [{"index": ..., "error": {"type", "message"}, ..., "output": ...}, ...]}
+
+Wherever else a result names candidates, the report has their indices. The request is left out: it
+may be anything, and large. Money is text, so that no reader makes a float of it.
+
+An output stands under `output`, and what has to be said of its form stands beside it:
+
+* text and pydantic models: nothing;
+* `output_is_bytes`: it was bytes that are UTF-8 text, and this is the text;
+* `output_is_base64`: it was bytes that are not, and this is their base64;
+* `output_is_repr`: it was something else, and this is its repr, its head if that is very long;
+* `output_has_reprs`: parts inside are reprs, for JSON has no form for them;
+* `output_encode_error`: `encode` raised, so it was written as without it.
+"""
 
 from __future__ import annotations
 
@@ -7,100 +28,53 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hortator.protocols.candidate import Candidate
-from hortator.protocols.scoring import Score
-from hortator.protocols.showing import message, shown
-from hortator.protocols.usage import DIMENSIONS, Usage, UsageReport
+from hortator.protocols.encoding import Encode, candidate_output, encoded, fields_of
 
 if TYPE_CHECKING:
     from hortator.protocols.result import RunResult
 
-Encode = Callable[[Any], Any]
+FORMAT = "hortator.run/1"
+"""Changes when a reader of today could no longer read it; a field more is no such change."""
+
+_FIRST = ("run_id", "seed", "stop_reason", "partial", "selected", "selected_by")
 
 
-def dump(result: RunResult[Any], encode: Encode | None) -> str:
-    """One JSON object for a result; see `RunResult.to_json`."""
+def dump(result: RunResult[Any], cls: type[Any], encode: Encode | None) -> str:
+    """One JSON object for a result of this class; see `RunResult.to_json`."""
+    listed = frozenset({"candidates"})
+    fields = fields_of(result, cls, encode, without=listed, write=_referred)
     selected = result.selected
-    report = json.dumps(
-        {
-            "run_id": result.run_id,
-            "seed": result.seed,
-            "stop_reason": result.stop_reason,
-            "partial": result.partial,
-            "selected": None if selected is None else selected.index,
-            "selected_by": result.selected_by,
-            **(_output(selected.output, encode) if selected else {"output": None}),
-            "elapsed": result.elapsed,
-            "usage": usage_report(result.usage),
-            "telemetry": {
-                name: getattr(result.telemetry, name)
-                for name in ("events", "delivered", "observer_errors", "dropped", "cut", "refused")
-            },
-            "candidates": [_candidate(candidate, encode) for candidate in result.candidates],
-        },
-        ensure_ascii=False,
-        default=shown,
-    )
-    if any("\ud800" <= letter <= "\udfff" for letter in report):
+    output = {"output": None} if selected is None else candidate_output(selected, encode)
+    report = {
+        "format": FORMAT,
+        **{name: fields.pop(name) for name in _FIRST},
+        **output,
+        **fields,
+        "candidates": encoded(result.candidates, encode),
+    }
+    return as_json(report)
+
+
+def as_json(data: Any) -> str:
+    """Plain data as JSON on one line, as text that can be written as UTF-8."""
+    line = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:
         # Half a surrogate pair can't be written as UTF-8; as an escape it can.
-        report = json.dumps(json.loads(report))
-    return report
+        line = json.dumps(data, allow_nan=False)
+    return line
 
 
-def usage(amount: Usage) -> dict[str, int | str]:
-    """A usage as plain data; money is text, so that no reader makes a float of it."""
-    counts: dict[str, int | str] = {name: getattr(amount, name) for name in DIMENSIONS[:-1]}
-    return {**counts, "cost": format(amount.cost, "f")}
+def _referred(value: Any, encode: Encode | None) -> Any:
+    """A candidate by its index: its record stands in the list of all."""
+    for kind, refer in _REFERRED:
+        if isinstance(value, kind):
+            return refer(value)
+    return encoded(value, encode)
 
 
-def usage_report(report: UsageReport) -> dict[str, Any]:
-    """A usage report as plain data."""
-    return {
-        "reported": usage(report.reported),
-        "charged": usage(report.charged),
-        "outstanding": usage(report.outstanding),
-        "estimated": report.estimated,
-        "malformed": [{"candidate": m.candidate, "what": m.what} for m in report.malformed],
-    }
-
-
-def _candidate(candidate: Candidate[Any], encode: Encode | None) -> dict[str, Any]:
-    error = candidate.error
-    return {
-        "index": candidate.index,
-        "status": str(candidate.status),
-        "detached": candidate.detached,
-        "partial": candidate.partial,
-        "score": None if candidate.score is None else _score(candidate.score),
-        **_output(candidate.output, encode),
-        "usage": usage(candidate.usage),
-        "estimated": candidate.estimated,
-        "started": candidate.started,
-        "elapsed": candidate.elapsed,
-        "error": None
-        if error is None
-        else {"type": type(error).__name__, "message": message(error)},
-        "effects": [{"name": e.name, "kind": e.kind, "state": e.state} for e in candidate.effects],
-    }
-
-
-def _score(score: Score) -> dict[str, Any]:
-    return {"value": score.value, "accepted": score.accepted, "rationale": score.rationale}
-
-
-def _output(output: object, encode: Encode | None) -> dict[str, Any]:
-    if output is None:
-        return {"output": None}
-    if encode is not None:
-        return {"output": encode(output)}
-    if isinstance(output, str):
-        return {"output": output}
-    # Asked for by name: importing pydantic costs more than everything else here.
-    as_json = getattr(output, "model_dump_json", None)
-    if callable(as_json) and not isinstance(output, type):
-        return {"output": json.loads(str(as_json()))}
-    if isinstance(output, bytes):
-        try:
-            return {"output": output.decode()}
-        except UnicodeDecodeError:
-            pass  # not text: shown as the repr below
-    return {"output": shown(output, most=1_000_000), "output_is_repr": True}
+_REFERRED: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (Candidate, lambda candidate: candidate.index),
+    (tuple, lambda candidates: [_referred(each, None) for each in candidates]),
+)

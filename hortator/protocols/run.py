@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hortator.protocols.asking import Case, Raised, plainly
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.attribution import Attribution, of_run
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import Candidate, Status
+from hortator.protocols.choosing import NOBODY, Choice, chosen, failed
 from hortator.protocols.copying import CONTAINERS, private_copy
 from hortator.protocols.duplicates import ANSWERED
 from hortator.protocols.errors import LeaseExceeded, SideEffectBlocked, nothing_but
@@ -32,8 +34,9 @@ from hortator.protocols.queue import Waiter
 from hortator.protocols.result import Snapshot
 from hortator.protocols.roster import Roster
 from hortator.protocols.scoring import Score, passes
-from hortator.protocols.stopping import CUT_SHORT, StopReason
-from hortator.protocols.usage import Usage, plus
+from hortator.protocols.selection import first_of
+from hortator.protocols.stopping import CUT_SHORT, Following, StopReason
+from hortator.protocols.usage import Usage, fault, plus
 
 
 class RunState(Roster):
@@ -47,12 +50,13 @@ class RunState(Roster):
     4. After `stopping` no callback starts; after `closed` nothing changes any more.
 
     Attributes:
-        request: the run's own copy; each candidate gets one of its own where it is a container.
         seed: of the run.
         book: the run's leases.
         parked: the ask of the candidate that `begin` has just put into the queue.
         denied: whether some candidate got no lease.
         first: the index of the candidate that met `first_accepted`.
+        choice: who was selected, once that is known.
+        judged: the sum of what a judge has reported.
         interrupt: what `run()` raises instead of a result: a KeyboardInterrupt or SystemExit out
             of a callback, or a bug of ours.
     """
@@ -61,6 +65,7 @@ class RunState(Roster):
     seed: int
     book: Book
     denied: bool
+    judged: Usage
     next_index: int
     sequence: int
     admitting: bool
@@ -80,8 +85,11 @@ class RunState(Roster):
         pools: Sequence[Pool] = (),
         on_stop: Callable[[float], None],
         on_idle: Callable[[], None],
+        ask: Callable[[Callable[..., Any], tuple[Any, ...]], Any] = plainly,
     ) -> None:
-        self.book = Book(job.limits, job.rates_under(pools), pools, run_id)
+        self.book = Book(
+            job.limits, job.rates_under({p for pool in pools for p in pool.capped}), pools, run_id
+        )
         super().__init__(job, self.book.rates, run_id, began, deadline, on_idle)
         self.request = private_copy(request)
         # Only containers are copied: what private_copy shares once, it shares for all.
@@ -90,8 +98,16 @@ class RunState(Roster):
         self.denied = False
         self.parked: Waiter | None = None
         self.first: int | None = None
+        self.choice: Choice | None = None
         self.interrupt: BaseException | None = None
         self._on_stop = on_stop
+        self._ask = ask
+        self.judged = Usage()
+        self._scores = job.score is not None
+        key = getattr(job.selector, "key", None)
+        self._follower = job.stop.follow(Following(self.n, job.objective, key, ask))
+        if self._follower is not None:
+            self._after_end = self._follow
 
     # -- a candidate's way through the run, in order -------------------------------------------
 
@@ -100,6 +116,8 @@ class RunState(Roster):
         while self.admitting and self.next_index < self.n and now < self.deadline:
             index = self.next_index
             self.next_index = index + 1
+            if self._built is not None and self.records[index] is not None:
+                continue  # its request could not be built
             lease = self.book.reserve(index)
             if lease is None:
                 ask = self.book.ask_for_lease(index)
@@ -134,7 +152,7 @@ class RunState(Roster):
         timeout = self.job.candidate_timeout
         attempt = self.flying[index] = Attempt(
             index,
-            self.request if self._shared else private_copy(self.request),
+            self.request if self._shared else self._request_of(index),
             lease,
             self.book,
             now,
@@ -155,9 +173,12 @@ class RunState(Roster):
         self.sequence = number + 1
         if self.subscribers:
             self._told.append(CandidateGenerated(number, self.run_id, attempt.index, now))
-        if not self.stopping and not self.late(attempt, now):
+        if self.stopping or self.late(attempt, now):
+            self.cut(attempt, now)
+        elif self._scores:
             return True
-        self.cut(attempt, now)
+        else:
+            self.end(attempt, Status.ELIGIBLE, now)
         return False
 
     def scored(self, attempt: Attempt, score: Score, now: float) -> None:
@@ -176,10 +197,6 @@ class RunState(Roster):
         job = self.job
         good = passes(score, job.threshold, job.objective)
         self.end(attempt, Status.ELIGIBLE if good else Status.REJECTED, now)
-        if attempt.status is Status.ELIGIBLE and job.stop.met(score.value, job.objective):
-            if job.stop.takes_the_first and self.first is None:
-                self.first = attempt.index
-            self.stop(job.stop.reason, now)
         if attempt.group is not None and attempt.status in ANSWERED:
             for waiting in attempt.group.share(attempt, score):
                 if not waiting.ended:
@@ -206,6 +223,18 @@ class RunState(Roster):
             status = Status.SCORING_FAILED
         self.end(attempt, status, now, error)
 
+    # -- requests --------------------------------------------------------------------------------
+
+    def built(self, requests: Sequence[Any], now: float) -> None:
+        """Take in what the job's builder made, as far as it came: one request, or `Raised`.
+
+        A candidate whose request could not be built has failed before it began.
+        """
+        self._built, self._shared = list(requests), False
+        for index, request in enumerate(requests):
+            if isinstance(request, Raised):
+                self._never_began(index, Status.GENERATION_FAILED, now, request.error)
+
     # -- the run ---------------------------------------------------------------------------------
 
     def stop(self, reason: StopReason, now: float, *, in_flight: bool = True) -> None:
@@ -231,9 +260,8 @@ class RunState(Roster):
 
     def attribution(self) -> Attribution:
         """What the run came to; what it still holds is taken as spent if it has not ended."""
-        charged = self.book.settled
-        if not self.closed:
-            charged = plus(charged, self.book.promised)
+        book = self.book
+        charged = book.settled if self.closed else plus(book.settled, book.promised)
         return of_run(self.run_id, charged, self.candidates())
 
     def close(self, now: float, selected: int | None) -> RunFinished:
@@ -261,22 +289,79 @@ class RunState(Roster):
 
     def reason(self, selected: int | None) -> StopReason:
         """Why the run ended, given what was selected."""
+        if self.choice is not None and self.choice.reason is not None:
+            return self.choice.reason
         if self.stop_reason is not None:
             return self.stop_reason
         if self.denied:
             return "budget_exceeded"
         return "completed" if selected is not None else "no_eligible"
 
-    def choose(self) -> tuple[int | None, str]:
-        """Whom the rules select now, and by which rule."""
+    # -- selection -------------------------------------------------------------------------------
+
+    def choose(self) -> bool:
+        """Select, if that takes no waiting; whether `choice` is known now.
+
+        A selector that asks is needed only if the run has not decided by itself.
+        """
+        records, job = self.candidates(), self.job
+        if self._is_to_fail():
+            self.choice = NOBODY
+        elif self.first is not None:
+            self.choice = Choice(index=self.first, by=job.stop.reason, top=(self.first,))
+        elif not any(record.eligible for record in records):
+            self.choice = NOBODY
+        elif job.in_place is not None and job.in_place.trusted:
+            self.chosen(job.in_place.choose(records, job.objective, job.tie_tolerance))
+        elif self.interrupt is not None:  # no code of the user's is called any more
+            self.selection_failed(None)
+        elif job.in_place is not None:
+            terms = (records, job.objective, job.tie_tolerance)
+            answer = self._ask(job.in_place.choose, terms)
+            if isinstance(answer, Raised):
+                self.selection_failed(answer.error)
+            else:
+                self.chosen(answer)
+        return self.choice is not None
+
+    @property
+    def selected(self) -> int | None:
+        """The index of the chosen candidate, None if there is none."""
+        return None if self.choice is None else self.choice.index
+
+    def case(self) -> Case:
+        """What a selector that asks is given."""
+        return Case(
+            request=private_copy(self.request),
+            candidates=self.candidates(),
+            objective=self.job.objective,
+            tolerance=self.job.tie_tolerance,
+            seed=self.seed,
+            spend=self._spend,
+        )
+
+    def _spend(self, usage: Usage) -> None:
+        if fault(usage) is None:
+            self.judged += usage
+
+    def chosen(self, index: int | None) -> None:
+        """The selector has named one, or (None) declined."""
         reason = self.reason(0)
-        if self.job.on_early_stop == "fail" and reason in CUT_SHORT:
-            return None, ""
-        if self.first is not None:
-            return self.first, self.job.stop.reason
-        select = self.job.select
-        chosen = select.choose(self.candidates(), self.job.objective, self.job.tie_tolerance)
-        return (chosen, select.name) if chosen is not None else (None, "")
+        self.choice = (
+            NOBODY if self._is_to_fail() else chosen(self.job, self.candidates(), reason, index)
+        )
+
+    def selection_failed(self, error: BaseException | None) -> None:
+        """The selector has raised, or (None) was cut."""
+        reason = self.reason(0)
+        self.choice = (
+            Choice(error=error)
+            if self._is_to_fail()
+            else failed(self.job, self.candidates(), reason, error)
+        )
+
+    def _is_to_fail(self) -> bool:
+        return self.job.on_early_stop == "fail" and self.reason(0) in CUT_SHORT
 
     def snapshot(self, now: float) -> Snapshot:
         """The run at this moment."""
@@ -286,7 +371,8 @@ class RunState(Roster):
         pending = self.n - statuses.total()
         if pending:
             statuses[Status.PENDING] = pending
-        best = self.job.select.choose(ended, self.job.objective, self.job.tie_tolerance)
+        # Selectors with code of the user's are not asked for what is best so far.
+        best = first_of(ended, self.job.objective, self.job.tie_tolerance)
         return Snapshot(
             run_id=self.run_id,
             time=now,
@@ -294,7 +380,7 @@ class RunState(Roster):
             deadline=None if self.deadline == float("inf") else self.deadline,
             statuses=dict(statuses),
             ended=ended,
-            best=best,
+            best=None if best is None else best.index,
             usage=self.book.report(),
             stop_reason=self.stop_reason,
             sequence=self.sequence,
@@ -304,5 +390,27 @@ class RunState(Roster):
 
     def _deny(self, index: int, now: float) -> None:
         self.denied = True
-        self.records[index] = Candidate(index, Status.BUDGET_EXCEEDED, request=self.request)
-        self.tell(CandidateEnded, index, now, Status.BUDGET_EXCEEDED, False, None)
+        self._never_began(index, Status.BUDGET_EXCEEDED, now, None)
+
+    def _never_began(
+        self, index: int, status: Status, now: float, error: BaseException | None
+    ) -> None:
+        request = self._request_of_idle(index)
+        record = Candidate[Any](index, status, request=request, error=error)
+        self.records[index] = record
+        self.tell(CandidateEnded, index, now, status, False, error)
+        if self._after_end is not None:
+            self._after_end(record, now)
+
+    def _follow(self, record: Candidate[Any] | None, now: float) -> None:
+        """Have the stopping rule look at an end; it may stop the run.
+
+        Not at the deadline, nor after a stop: what those end is no news for the rule.
+        """
+        assert self._follower is not None
+        assert record is not None
+        if self.stopping or now >= self.deadline or not self._follower.ended(record):
+            return
+        if self.job.stop.takes_the_first and self.first is None:
+            self.first = record.index
+        self.stop(self.job.stop.reason, now)

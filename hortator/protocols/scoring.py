@@ -13,6 +13,9 @@ from hortator.protocols.errors import InvalidScore
 from hortator.protocols.showing import shown
 from hortator.protocols.usage import Usage
 
+_PLAIN = 1e300
+"""Numbers below it need no closer look."""
+
 Objective: TypeAlias = Literal["max", "min"]
 
 
@@ -48,8 +51,9 @@ def read_score(answer: object) -> Score:
     Raises:
         InvalidScore: it is something else, or not finite.
     """
-    if type(answer) is float and -math.inf < answer < math.inf:
-        return Score(answer)
+    kind = type(answer)
+    if (kind is float or kind is int) and -_PLAIN < answer < _PLAIN:  # type: ignore[operator]
+        return Score(float(answer))  # type: ignore[arg-type]
     if not isinstance(answer, Score):
         return Score(finite(answer))
     if answer.usage is not None and not isinstance(answer.usage, Usage):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -59,8 +63,8 @@ def read_score(answer: object) -> Score:
     return attrs.evolve(answer, value=finite(answer.value), accepted=_truth(answer.accepted))
 
 
-def finite(value: object) -> float:
-    """`value` as a finite float.
+def finite(value: object, who: str = "the scorer") -> float:
+    """`value`, which `who` returned, as a finite float.
 
     Raises:
         InvalidScore: it is not a real number, or infinite, or NaN.
@@ -71,14 +75,14 @@ def finite(value: object) -> float:
         number = float(plain) if isinstance(plain, numbers.Real) else None
     except Exception as error:
         # The answer is an object of the user's: whatever it raises, it is no number.
-        raise InvalidScore(f"the scorer returned {shown(value)}, which is no number") from error
+        raise InvalidScore(f"{who} returned {shown(value)}, which is no number") from error
     if number is None:
         raise InvalidScore(
-            f"the scorer returned {shown(value)}, a {type(value).__name__};"
-            " return a finite number, or Score(number, accepted=..., rationale=...)"
+            f"{who} returned {shown(value)}, a {type(value).__name__}; return a finite number"
+            + (", or Score(number, accepted=..., rationale=...)" if who == "the scorer" else "")
         )
     if not math.isfinite(number):
-        raise InvalidScore(f"the scorer returned {number!r}; a score is a finite number")
+        raise InvalidScore(f"{who} returned {number!r}; a score is a finite number")
     return number
 
 

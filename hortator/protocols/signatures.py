@@ -20,6 +20,18 @@ def is_async(function: Callable[..., Any]) -> bool:
     )
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """What a callable is called, partials unwrapped: its `__name__`, or else that of its class.
+
+    >>> name_of(functools.partial(print, end=""))
+    'print'
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
 def check_callback(name: str, function: object, arguments: tuple[str, ...]) -> None:
     """Refuse what cannot be called with so many positional arguments.
 

@@ -1,16 +1,18 @@
 """Rules that end a run before all candidates have ended.
 
-A rule is a description, reusable and without state. `met` is asked each time a candidate
-has been scored and is eligible.
+A rule is a description, reusable and without state. For each run it makes a *follower*, which
+is told of each candidate's end and says when enough is known.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
 
+from hortator.protocols.candidate import Candidate, Status
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.scoring import Objective, reaches
 
@@ -46,6 +48,31 @@ CUT_SHORT: frozenset[StopReason] = frozenset(
 """Reasons that make a result `partial`: the run was ended, it did not end by its own rule."""
 
 
+@attrs.frozen
+class Following:
+    """What a rule is told of the run that it is to follow.
+
+    Attributes:
+        n: how many candidates there are.
+        objective: whether a larger or a smaller score is better.
+        key: of the job's selector, if that is a vote.
+        ask: `ask(function, args)` calls code of the user's on the loop; `Raised` if that raises.
+    """
+
+    n: int
+    objective: Objective
+    key: Callable[[Any], Any] | None
+    ask: Callable[[Callable[..., Any], tuple[Any, ...]], Any]
+
+
+class Follower(Protocol):
+    """A rule at work in one run."""
+
+    def ended(self, record: Candidate[Any]) -> bool:
+        """Take in a candidate's end, whatever its status; whether enough is known now."""
+        ...
+
+
 class StopRule(Protocol):
     """When enough is known."""
 
@@ -59,8 +86,8 @@ class StopRule(Protocol):
         """Whether the candidate that meets the rule is the one to select."""
         ...
 
-    def met(self, value: float, objective: Objective) -> bool:
-        """Whether an eligible score of `value` ends the run."""
+    def follow(self, run: Following) -> Follower | None:
+        """A follower for one run; None if nothing ever meets the rule."""
         ...
 
 
@@ -71,9 +98,9 @@ class AllCandidates:
     reason: StopReason = "completed"
     takes_the_first: bool = False
 
-    def met(self, value: float, objective: Objective) -> bool:
-        """Never."""
-        return False
+    def follow(self, run: Following) -> Follower | None:
+        """Nobody has to look."""
+        return None
 
 
 @attrs.frozen
@@ -83,9 +110,13 @@ class FirstAccepted:
     reason: StopReason = "first_accepted"
     takes_the_first: bool = True
 
-    def met(self, value: float, objective: Objective) -> bool:
-        """At the first eligible score."""
-        return True
+    def follow(self, run: Following) -> Follower | None:
+        """Itself: it has nothing to remember."""
+        return self
+
+    def ended(self, record: Candidate[Any]) -> bool:
+        """At the first eligible candidate."""
+        return record.status is Status.ELIGIBLE
 
 
 @attrs.frozen
@@ -96,9 +127,23 @@ class Target:
     reason: StopReason = "target"
     takes_the_first: bool = False
 
-    def met(self, value: float, objective: Objective) -> bool:
+    def follow(self, run: Following) -> Follower | None:
+        """One that knows the direction."""
+        return Reached(self.value, run.objective)
+
+
+@attrs.frozen
+class Reached:
+    """A target in one run."""
+
+    value: float
+    objective: Objective
+
+    def ended(self, record: Candidate[Any]) -> bool:
         """Once a score is at the target or better."""
-        return reaches(value, self.value, objective)
+        if record.status is not Status.ELIGIBLE or record.score is None:
+            return False
+        return reaches(record.score.value, self.value, self.objective)
 
 
 def all_candidates() -> StopRule:

@@ -10,6 +10,7 @@ import attrs
 from hortator.protocols.budget import Limits
 from hortator.protocols.lease import Lease, Rates
 from hortator.protocols.pool import Node, Pool
+from hortator.protocols.queue import Waiter
 from hortator.protocols.usage import (
     MOST,
     NOTHING,
@@ -75,6 +76,7 @@ class Tally(Node):
     __slots__ = (
         "_common_open",
         "_common_settled",
+        "_free",
         "_half_settled",
         "_lock",
         "_other_reserved",
@@ -123,6 +125,8 @@ class Tally(Node):
         self._lock = threading.Lock()
         self._common_open = self._common_settled = self._half_settled = 0
         self._other_reserved, self._other_settled = list(NOTHING), list(NOTHING)
+        # Nothing was charged, and at the common rate nothing ever is.
+        self._free = not any(self.rates.combined)
         # So many leases at the common rate fit for sure; 0: to be worked out.
         self._sure = 0
 
@@ -137,6 +141,8 @@ class Tally(Node):
     @property
     def settled(self) -> Amounts:
         """What the budget was charged."""
+        if self._free:
+            return NOTHING
         rates, whole, half = self.rates, self._common_settled, self._half_settled
         return tuple(
             min(MOST, whole * each + half * generation + other)
@@ -150,6 +156,11 @@ class Tally(Node):
         """How many settled leases were charged at least partly by estimate."""
         rates, whole, half = self.rates, self._common_settled, self._half_settled
         return self.other_estimated + whole * rates.whole.estimated + half * rates.half.estimated
+
+    def line_up(self, waiter: Waiter) -> None:
+        """Have an ask wait here: nobody is granted a lease past it, however sure that was."""
+        self._sure = 0
+        super().line_up(waiter)
 
     @property
     def working(self) -> int:
@@ -180,6 +191,7 @@ class Tally(Node):
     def absorb(self, other: Tally) -> None:
         """Add what another book came to."""
         self.absorb_marks(other)
+        self._free = self._free and other._free
         for position, amount in enumerate(other.settled):
             self._other_settled[position] = min(MOST, self._other_settled[position] + amount)
         self.reported = plus(self.reported, other.reported)

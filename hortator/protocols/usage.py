@@ -169,11 +169,17 @@ class Malformed:
 
 def plus(left: Amounts, right: Amounts) -> Amounts:
     """Add two amounts; each dimension stops at `MOST`."""
+    if right is NOTHING:
+        return left
+    if left is NOTHING:
+        return right
     return tuple([min(a + b, MOST) for a, b in zip(left, right, strict=True)])
 
 
 def minus(left: Amounts, right: Amounts) -> Amounts:
     """Take one amount from another; no dimension goes below zero."""
+    if right is NOTHING:
+        return left
     return tuple([max(a - b, 0) for a, b in zip(left, right, strict=True)])
 
 

@@ -121,8 +121,8 @@ class Record:
         self.nested: list[Event] = []
 
     def __call__(self, event: Event) -> None:
-        own = not self.events or event.run_id == self.events[0].run_id
-        (self.events if own else self.nested).append(event)
+        nested = bool(self.events) and event.run_id.startswith(f"{self.events[0].run_id}/")
+        (self.nested if nested else self.events).append(event)
 
     @property
     def kinds(self) -> list[str]:

@@ -129,7 +129,7 @@ class Record:
     times: list[float] = attrs.Factory(list)
 
     def __call__(self, event: Event) -> None:
-        if self.events and event.run_id != self.events[0].run_id:
+        if self.events and event.run_id.startswith(f"{self.events[0].run_id}/"):
             return
         self.events.append(event)
         self.times.append(trio.current_time())

@@ -83,8 +83,8 @@ def test_every_end_can_be_reached_and_no_step_leads_back() -> None:
     assert reachable == set(Status)
 
 
-def test_only_what_was_scored_can_be_eligible_or_rejected() -> None:
-    for end in (Status.ELIGIBLE, Status.REJECTED, Status.SCORING_FAILED):
+def test_only_what_was_scored_can_be_rejected() -> None:
+    for end in (Status.REJECTED, Status.SCORING_FAILED):
         assert [status for status, then in STEPS.items() if end in then] == [Status.SCORING]
 
 

@@ -84,3 +84,30 @@ def test_no_grace_is_longer_than_the_room_that_an_outer_scope_leaves() -> None:
 def test_the_shares_are_in_order(begins: float, grace: float, room: float, flying: int) -> None:
     end = grace_from(begins, grace, room, flying)
     assert begins == end.begins <= end.work_until <= end.until <= begins + max(grace, 10.0)
+
+
+# -- a window that is moved ----------------------------------------------------------------------
+
+
+def test_a_window_is_moved_by_so_many_seconds() -> None:
+    plan = window(5.0, 2.0, NEVER, 0.25).extended(1.5)
+    assert (plan.deadline, plan.outer, plan.room) == (8.5, False, NEVER)
+
+
+def test_a_window_without_a_deadline_has_none_afterwards() -> None:
+    assert window(5.0, None, NEVER, 0.25).extended(1.0).deadline == NEVER
+
+
+@given(moments, spans, spans, st.floats(0, 10), st.lists(st.floats(1e-3, 1e4), min_size=1))
+def test_no_extension_gets_past_the_margin_before_the_outer_end(
+    now: float, timeout: float, left: float, grace: float, steps: list[float]
+) -> None:
+    outer = now + left
+    plan, most = window(now, timeout, outer, grace), window(now, None, outer, grace)
+    for seconds in steps:
+        before, plan = plan, plan.extended(seconds)
+        assert before.deadline <= plan.deadline <= most.deadline
+        assert plan.outer == (before.deadline + seconds > most.deadline)
+        end = grace_from(plan.deadline, grace, plan.room, 64)
+        assert end.until <= max(outer, plan.deadline)
+    assert plan.deadline == pytest.approx(min(now + timeout + sum(steps), most.deadline))

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import pytest
+from hypothesis import given, strategies as st
 
 from hortator import BestOfN, Budget, DoesNotFit, HortatorError, InvalidJob, Usage
 from hortator.protocols.budget import limits_of
@@ -301,3 +302,46 @@ def test_what_a_job_is_without_being_told() -> None:
     assert job.budget == Budget()
     assert job.estimate == Usage(model_calls=1)
     assert job.scoring_estimate == Usage()
+
+
+# -- a budget for fewer than n -------------------------------------------------------------------
+
+
+@given(
+    n=st.integers(1, 50),
+    limits=st.dictionaries(st.sampled_from(LIMITS[:-1]), st.integers(1, 200), min_size=1),
+    estimates=st.tuples(st.integers(1, 9), st.integers(0, 9)),
+)
+def test_w_bon_16_shrinking_runs_as_many_as_each_limit_pays_for(
+    n: int, limits: dict[str, int], estimates: tuple[int, int]
+) -> None:
+    generation, scoring = (Usage(**dict.fromkeys(limits, each)) for each in estimates)
+    options: dict[str, Any] = {
+        "n": n,
+        "budget": Budget(**limits),
+        "estimate": generation,
+        "scoring_estimate": scoring,
+        "fit": "shrink",
+    }
+    fits = min(limits.values()) // sum(estimates)
+    if fits:
+        made = a_job(**options)
+        assert (made.n, made.fitted) == (n, min(n, fits))
+    else:
+        with pytest.raises(DoesNotFit, match="0 would fit"):
+            a_job(**options)
+
+
+def test_a_job_that_does_not_shrink_has_all_its_candidates() -> None:
+    assert a_job(n=7).fitted == 7
+    assert a_job(n=7, fit="shrink").fitted == 7, "nothing is limited"
+
+
+def test_a_job_that_shrinks_still_needs_estimates() -> None:
+    assert "is limited" in refused(fit="shrink", budget=Budget(cost=1))
+
+
+@pytest.mark.parametrize("wrong", ["grow", None, True])
+def test_a_way_to_fit_that_does_not_exist_is_refused(wrong: Any) -> None:
+    assert "fit=" in refused(fit=wrong)
+    assert "'shrink'" in refused(fit=wrong)

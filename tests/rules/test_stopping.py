@@ -7,16 +7,40 @@ from typing import Any, get_args
 
 import pytest
 
-from hortator import InvalidJob, all_candidates, first_accepted, target
+from hortator import (
+    Candidate,
+    InvalidJob,
+    Score,
+    Status,
+    all_candidates,
+    first_accepted,
+    target,
+)
+from hortator.protocols.asking import plainly
+from hortator.protocols.candidate import TERMINAL
 from hortator.protocols.scoring import Objective
-from hortator.protocols.stopping import CUT_SHORT, StopReason
+from hortator.protocols.stopping import CUT_SHORT, Follower, Following, StopReason, StopRule
 
 
-@pytest.mark.parametrize("objective", ["max", "min"])
-@pytest.mark.parametrize("value", [-1e300, 0.0, 1e300])
-def test_all_candidates_is_never_met(objective: Objective, value: float) -> None:
+def follower(rule: StopRule, objective: Objective = "max", n: int = 3) -> Follower | None:
+    """The rule at work in a run of so many."""
+    return rule.follow(Following(n, objective, None, plainly))
+
+
+def scored(value: float, status: Status = Status.ELIGIBLE) -> Candidate[str]:
+    """A record with this score."""
+    return Candidate(0, status, output="a", score=Score(value), eligible=status is Status.ELIGIBLE)
+
+
+def met(rule: StopRule, record: Candidate[str], objective: Objective = "max") -> bool:
+    """Whether the rule is met by this record alone."""
+    found = follower(rule, objective)
+    return found is not None and found.ended(record)
+
+
+def test_nobody_has_to_look_for_all_candidates() -> None:
     rule = all_candidates()
-    assert not rule.met(value, objective)
+    assert follower(rule) is None
     assert (rule.reason, rule.takes_the_first) == ("completed", False)
 
 
@@ -24,12 +48,22 @@ def test_all_candidates_is_never_met(objective: Objective, value: float) -> None
 @pytest.mark.parametrize("value", [-1e300, 0.0, 1e300])
 def test_first_accepted_is_met_by_any_eligible_score(objective: Objective, value: float) -> None:
     rule = first_accepted()
-    assert rule.met(value, objective)
+    assert met(rule, scored(value), objective)
     assert (rule.reason, rule.takes_the_first) == ("first_accepted", True)
 
 
+def test_first_accepted_is_met_by_an_eligible_candidate_without_a_score() -> None:
+    assert met(first_accepted(), Candidate(0, Status.ELIGIBLE, output="a", eligible=True))
+
+
+@pytest.mark.parametrize("rule", [first_accepted(), target(-1e9)])
+@pytest.mark.parametrize("status", sorted(TERMINAL - {Status.ELIGIBLE}))
+def test_only_what_is_eligible_meets_a_rule(rule: StopRule, status: Status) -> None:
+    assert not met(rule, scored(1.0, status))
+
+
 @pytest.mark.parametrize(
-    ("value", "objective", "met"),
+    ("value", "objective", "reached"),
     [
         (0.9, "max", True),
         (0.899, "max", False),
@@ -40,9 +74,9 @@ def test_first_accepted_is_met_by_any_eligible_score(objective: Objective, value
     ],
 )
 def test_a_target_is_inclusive_and_read_in_the_direction_of_the_objective(
-    value: float, objective: Objective, met: bool
+    value: float, objective: Objective, reached: bool
 ) -> None:
-    assert target(0.9).met(value, objective) is met
+    assert met(target(0.9), scored(value), objective) is reached
 
 
 def test_a_target_selects_the_best_so_far_and_not_the_one_that_met_it() -> None:

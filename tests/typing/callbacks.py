@@ -34,8 +34,8 @@ from hortator.protocols.events import (
     RunFinished,
 )
 from hortator.protocols.scoring import Objective
-from hortator.protocols.selection import Selector
-from hortator.protocols.stopping import StopReason, StopRule
+from hortator.protocols.selection import InPlace, Selector
+from hortator.protocols.stopping import Follower, Following, StopReason, StopRule
 
 
 async def a_context_is_typed(ctx: CandidateContext) -> None:
@@ -137,6 +137,8 @@ class Cheapest:
     """A selector."""
 
     name = "cheapest"
+    needs_scores = False
+    trusted = True
 
     def choose(
         self, candidates: Sequence[Candidate[Any]], objective: Objective, tolerance: float
@@ -151,8 +153,11 @@ class WellAbove:
     reason: StopReason = "target"
     takes_the_first = True
 
-    def met(self, value: float, objective: Objective) -> bool:
-        return value > 100
+    def follow(self, run: Following) -> Follower | None:
+        return self
+
+    def ended(self, record: Candidate[Any]) -> bool:
+        return record.score is not None and record.score.value > 100
 
 
 class NoRule:
@@ -162,8 +167,9 @@ class NoRule:
 
 
 def rules_are_whatever_has_the_right_shape() -> None:
-    cheapest: Selector = Cheapest()
+    cheapest: InPlace = Cheapest()
     well_above: StopRule = WellAbove()
+    selector: Selector = cheapest
     wrong: Selector = NoRule()  # type: ignore[assignment]
     wrong_too: StopRule = NoRule()  # type: ignore[assignment]
-    del cheapest, well_above, wrong, wrong_too
+    del selector, well_above, wrong, wrong_too

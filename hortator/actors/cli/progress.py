@@ -6,9 +6,10 @@ from typing import Any
 
 from rich.text import Text
 
-from hortator.actors.cli.report import brief, number, print_line
+from hortator.actors.cli.report import print_line
 from hortator.actors.process import CommandScorer
 from hortator.protocols.best_of_n import BestOfN
+from hortator.protocols.brief import brief, number
 from hortator.protocols.candidate import Status
 from hortator.protocols.events import (
     CandidateEnded,

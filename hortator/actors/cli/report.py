@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from hortator.protocols.best_of_n import BestOfN
+from hortator.protocols.brief import costs, number
 from hortator.protocols.candidate import Candidate, Status
-from hortator.protocols.command import CommandFailed, shown
 from hortator.protocols.result import RunResult
+from hortator.protocols.table import LONGEST, table
 from hortator.protocols.usage import Usage
 
-LONGEST = 40
-"""Candidates that the account lists one by one; of more, the best `SHORTENED`."""
-
-SHORTENED = 20
+_UNLIMITED = 10_000
+"""Columns of what is no terminal: more than any line has."""
 
 
 class _Stderr(Console):
@@ -31,11 +29,6 @@ class _Stderr(Console):
         """Say nothing more; Rich's own way is to exit, which would take the run with it."""
         self.quiet = True
 
-
-_Row: TypeAlias = tuple[tuple[str, str, str, str], str, str]
-"""The cells of a line of the account, the note behind them, and the line's style."""
-
-_HEAD: _Row = (("#", "status", "score", "seconds"), "", "bold")
 
 stderr: Console = _Stderr(stderr=True, highlight=False)
 
@@ -79,34 +72,14 @@ def hand_over(output: bytes) -> int:
     return 0
 
 
-def brief(error: BaseException) -> str:
-    """An error on one short line."""
-    if isinstance(error, CommandFailed):
-        return shown(error.brief, 120)
-    return shown(str(error) or type(error).__name__, 200)
-
-
-def number(value: float) -> str:
-    """A score, without a needless fraction.
-
-    >>> number(7542.0), number(0.125)
-    ('7542', '0.125')
-    """
-    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
-
-
-def _table(result: RunResult[Any], job: BestOfN[Any, Any]) -> list[Text]:
+def _table(result: RunResult[Any], job: BestOfN[Any, Any]) -> Iterator[Text]:
     """The candidates, a line each; in a terminal no line is wider than that."""
-    rows = [_HEAD, *_rows(_listed(result, job), result.selected)]
-    a, b, c, d = (max(map(len, column)) for column in zip(*(row[0] for row in rows), strict=True))
-    lines: list[Text] = []
-    for (index, status, score, seconds), note, style in rows:
-        text = f"{index:>{a}}  {status:{b}}  {score:>{c}}  {seconds:>{d}}  {note}"
-        line = Text(text.rstrip(), style)
-        if stderr.is_terminal:
-            line.truncate(stderr.width, overflow="ellipsis")
-        lines.append(line)
-    return lines
+    width = stderr.width if stderr.is_terminal else _UNLIMITED
+    options = stderr.options.update(width=width)
+    for line in stderr.render_lines(table(result, width, _listed(result, job)), options):
+        text = Text.assemble(*((part.text, part.style or "") for part in line))
+        text.rstrip()
+        yield text
 
 
 def _listed(result: RunResult[Any], job: BestOfN[Any, Any]) -> list[Candidate[Any]]:
@@ -118,37 +91,7 @@ def _listed(result: RunResult[Any], job: BestOfN[Any, Any]) -> list[Candidate[An
         value = candidate.score.value * sign if candidate.score is not None else 0.0
         return (not candidate.eligible, candidate.score is None, value, candidate.index)
 
-    return sorted(result.candidates, key=rank)[:SHORTENED]
-
-
-def _rows(candidates: Sequence[Candidate[Any]], best: Candidate[Any] | None) -> Iterator[_Row]:
-    """A row for each candidate, but one for all that stand together and never started."""
-    for skipped, together in groupby(candidates, lambda each: each.status is Status.SKIPPED):
-        group = list(together)
-        if skipped and len(group) > 1:
-            span = f"{group[0].index}-{group[-1].index}"
-            yield (span, str(Status.SKIPPED), "", ""), "", "yellow"
-        else:
-            yield from (_row(each, each is best) for each in group)
-
-
-def _row(candidate: Candidate[Any], best: bool) -> _Row:
-    cells = (
-        str(candidate.index),
-        f"{candidate.status}{' (detached)' if candidate.detached else ''}",
-        "" if candidate.score is None else number(candidate.score.value),
-        "" if candidate.started is None else f"{candidate.elapsed:.2f}",
-    )
-    style = "bold green" if best else "" if candidate.eligible else "yellow"
-    return cells, _note(candidate, best), style
-
-
-def _note(candidate: Candidate[Any], best: bool) -> str:
-    if best:
-        return "the best"
-    if candidate.error is not None:
-        return brief(candidate.error)
-    return shown(candidate.score.rationale, 120) if candidate.score is not None else ""
+    return sorted(result.candidates, key=rank)
 
 
 def _summary(result: RunResult[Any]) -> list[Text]:
@@ -159,20 +102,10 @@ def _summary(result: RunResult[Any]) -> list[Text]:
     lines.append(Text(f"{ended}; the run was cut short" if result.partial else ended))
     lines.append(Text(f"seed: {result.seed} (again with --seed)"))
     if result.usage.charged != Usage():
-        lines.append(Text(f"usage: {_usage(result.usage.charged)}"))
+        lines.append(Text(f"usage: {costs(result.usage.charged)}"))
     if result.selected is None or result.selected.score is None:
         lines.append(Text("best: none, no candidate was eligible", "yellow"))
     else:
         best = f"best: #{result.selected.index}, scored {number(result.selected.score.value)}"
         lines.append(Text(best, "bold green"))
     return lines
-
-
-def _usage(usage: Usage) -> str:
-    counts = {
-        "model calls": usage.model_calls,
-        "tool calls": usage.tool_calls,
-        "tokens": usage.total_tokens,
-    }
-    parts = [f"{count} {name}" for name, count in counts.items() if count]
-    return ", ".join([*parts, f"${usage.cost:f}"] if usage.cost else parts)
