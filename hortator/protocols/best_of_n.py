@@ -163,6 +163,8 @@ class BestOfN(Generic[Req, Out]):
         selector = _selector(self.select)
         if self.score is None:
             _check_scoreless(self, selector)
+            _one_of("score_concurrency", self.score_concurrency, (None,))
+            _one_of("score_once", self.score_once, (None,))
         else:
             _scoring(self)
         if self.build is not None:
