@@ -163,8 +163,6 @@ class BestOfN(Generic[Req, Out]):
         selector = _selector(self.select)
         if self.score is None:
             _check_scoreless(self, selector)
-            _one_of("score_concurrency", self.score_concurrency, (None,))
-            _one_of("score_once", self.score_once, (None,))
         else:
             _scoring(self)
         if self.build is not None:
@@ -277,6 +275,9 @@ def _check_scoreless(job: BestOfN[Any, Any], selector: Selector) -> None:
         raise InvalidJob(
             "threshold has nothing to compare: write score=your_scorer, or no threshold"
         )
+    for name in ("score_concurrency", "score_once"):
+        if getattr(job, name) is not None:
+            raise InvalidJob(f"{name} is of no use: write score=your_scorer, or leave it out")
     if isinstance(job.stop, Target):
         raise InvalidJob("stop=target(...) needs scores: write score=your_scorer, or another rule")
 

@@ -142,7 +142,7 @@ def test_a_key_that_cannot_work_is_refused(key: Any, told: str) -> None:
 def test_without_a_scorer_nothing_is_said_of_scoring(option: dict[str, Any]) -> None:
     vote = plurality_vote(key=str)
     assert a_job(score=None, select=vote).score is None
-    assert "write one of None" in refused(a_job, score=None, select=vote, **option)
+    assert "of no use: write score=your_scorer" in refused(a_job, score=None, select=vote, **option)
 
 
 def test_what_is_right_is_taken() -> None:
