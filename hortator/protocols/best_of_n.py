@@ -275,6 +275,9 @@ def _check_scoreless(job: BestOfN[Any, Any], selector: Selector) -> None:
         raise InvalidJob(
             "threshold has nothing to compare: write score=your_scorer, or no threshold"
         )
+    for name in ("score_concurrency", "score_once"):
+        if getattr(job, name) is not None:
+            raise InvalidJob(f"{name} is of no use: write score=your_scorer, or leave it out")
     if isinstance(job.stop, Target):
         raise InvalidJob("stop=target(...) needs scores: write score=your_scorer, or another rule")
 
