@@ -14,15 +14,13 @@ from typing import Any
 
 import trio
 
-from hortator import BestOfN, Budget, Usage, best_of_n, successive_halving, target
-from tests.sweep import Play, Scene, perform
+from hortator import BatchScorer, BestOfN, Budget, Usage, best_of_n, target
+from tests.sweep import GRACE, WORK, Play, Scene, perform
+from tests.sweep_outside_scenes import built, chosen, judged
+from tests.sweep_rule_scenes import batched, halved, repeated
 
 N = 8
 CALL = Usage(model_calls=1)
-
-GRACE = 0.25
-"""The runtime's; 80 % of it are for work to unwind."""
-WORK = 0.8 * GRACE
 
 
 def mixed(play: Play, timeout: float, cap: int | None) -> Scene:
@@ -324,39 +322,29 @@ def overheard_by_the_runtime(play: Play, timeout: float, cap: int | None) -> Sce
     )
 
 
-def halved(play: Play, timeout: float, cap: int | None) -> Scene:
-    """Candidates publish as they go, and a rule drops those that fall behind; some clean up."""
+def gathered(play: Play, timeout: float, cap: int | None) -> Scene:
+    """All are scored in one call; of duplicates one is in it. Somebody can't wait for the call."""
 
     async def generate(request: Any, ctx: Any) -> Any:
-        try:
-            for step in range(1, 5):
-                await trio.sleep(0.125)
-                ctx.publish(step, (ctx.index * 5) % 7)
-            return (ctx.index * 5) % 7
-        finally:
-            if ctx.index % 2:
-                with ctx.cleanup():
-                    await trio.sleep(0.0625)
+        await WAYS[ctx.index](ctx)
+        return ctx.index
 
-    async def score(request: Any, candidate: Any, ctx: Any) -> Any:
+    async def score(request: Any, candidates: Any, ctx: Any) -> Any:
         await trio.sleep(0.125)
-        ctx.publish(candidate.output, candidate.output)
-        await trio.sleep(0.125)
-        return candidate.output
+        return [each.index for each in candidates]
 
     return Scene(
         job=BestOfN(
             generate=play.watched(generate),
-            score=play.watched(score),
-            n=7,
+            score=BatchScorer(play.watched(score), together=True),
+            score_once=lambda output: output // 2,
+            n=N,
             max_concurrency=3,
             timeout=timeout,
             candidate_timeout=1000.0,
             budget=Budget(model_calls=cap),
-            stop=successive_halving(),
         ),
         observers=(play.listener("a sync observer"), play.async_listener("an async observer")),
-        bound=WORK,
     )
 
 
@@ -371,7 +359,13 @@ SCENES: dict[str, Callable[[Play, float, int | None], Scene]] = {
         hurried,
         overheard,
         overheard_by_the_runtime,
+        batched,
+        gathered,
+        repeated,
         halved,
+        chosen,
+        judged,
+        built,
     )
 }
 
