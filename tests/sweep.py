@@ -55,6 +55,7 @@ class Scene:
         bound: virtual seconds that may pass between a stop and the return; 0 if no callback
             awaits anything but checkpoints once it is told to stop.
         slow: names of observers that may be cut before they have heard everything.
+        late: virtual seconds that a candidate may outlive its own timeout, in a call with others.
         caller_deadline: of the scope around the run, in virtual seconds from the start.
     """
 
@@ -63,6 +64,7 @@ class Scene:
     runtime_observers: Sequence[Observe] = ()
     bound: float = 0.0
     slow: Collection[str] = ()
+    late: float = 0.0
     caller_deadline: float = math.inf
 
 

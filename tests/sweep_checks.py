@@ -108,7 +108,7 @@ def _faults_of_own_timeouts(scene: Scene, play: Play) -> Iterator[str]:
     """Nobody outlives the own timeout of a candidate, whatever it waits for."""
     timeout = scene.job.candidate_timeout
     for record in play.runs[0].state.candidates() if play.runs and timeout is not None else ():
-        if record.elapsed > timeout + scene.bound + ULPS:
+        if record.elapsed > timeout + scene.bound + scene.late + ULPS:
             yield f"candidate {record.index} took {record.elapsed}, its own timeout is {timeout}"
 
 

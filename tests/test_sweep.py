@@ -72,7 +72,7 @@ def _default_cells() -> Iterator[Cell]:
     for number, (door, deadline) in enumerate(zip(DOORS, (60.0, 1.0, 1.5, 0.0, 1.0), strict=True)):
         yield Cell("mixed", door, SEEDS[number], deadline, CAPS[number % 2])
     for number, (scene, door) in enumerate(product(list(SCENES)[1:], DOORS)):
-        if scene == "nested" or number % 3 == 0:
+        if scene in ("nested", "batched", "gathered", "repeated") or number % 3 == 0:
             yield Cell(scene, door, SEEDS[(number + 1) % 5], (1.0, 60.0, 1.5)[number % 3], 16)
     for number, pair in enumerate(PAIRS):
         scene = ("nested", "mixed", "nested", "tidy")[number % 4]

@@ -6,6 +6,8 @@ a run that scores all together waits until that is due; and of duplicates only t
 
 from __future__ import annotations
 
+import math
+
 import trio
 
 from hortator.actors.callbacks import Failed, call_now
@@ -110,6 +112,12 @@ class Places:
             if self.batched:
                 self.scoring += 1
             self.open_seat(slot=False)
+
+    @property
+    def gather_at(self) -> float:
+        """When everything is scored in one call at the latest; infinite if that is not due."""
+        rules = self.gathering
+        return math.inf if rules is None or rules.called else rules.gather_at
 
     def gather(self) -> None:
         """Have everything scored in one call, if that is due."""

@@ -179,10 +179,11 @@ def _next_overdue(run: Run) -> float:
         if attempt.limit is not None and attempt.index not in called
     ]
     due += [seat.limit + share for seat in calls]
-    timeout = state.job.candidate_timeout
-    if timeout is not None:
-        due.append(trio.current_time() + timeout + share)  # of whoever begins meanwhile
-    return min(due, default=math.inf)
+    # Of whoever begins meanwhile, before the runner looks again.
+    due.append(run.gather_at)
+    if state.job.candidate_timeout is not None:
+        due.append(trio.current_time() + state.job.candidate_timeout + share)
+    return min(due)
 
 
 async def _give_up_on_overdue(run: Run) -> None:

@@ -27,6 +27,7 @@ class Gathering(RunState):
     called: bool = False
     stop_reason: StopReason | None
     _witness: Attempt | None = None
+    _cut_for_it: bool = False
 
     @property
     def limited(self) -> bool:
@@ -74,6 +75,12 @@ class Gathering(RunState):
         self.book.rest(attempt.lease)
         return True
 
+    def cut(self, attempt: Attempt, now: float, error: BaseException | None = None) -> None:
+        """End a candidate that was stopped before its own end."""
+        if not self.called and attempt.limit is not None and attempt.limit >= self.gather_at <= now:
+            self._cut_for_it = True
+        super().cut(attempt, now, error)
+
     def gather(self, now: float, reason: StopReason) -> bool:
         """Whether it is time for the one call; True once. At `gather_at` it ends all generating.
 
@@ -87,7 +94,7 @@ class Gathering(RunState):
         if unfinished and now < self.gather_at:
             return False
         self.called = True
-        if unfinished:
+        if unfinished or self._cut_for_it:
             self.stop(reason, now, in_flight=False)
         for attempt in self.flying.values():
             if attempt.status is Status.GENERATED:

@@ -42,6 +42,7 @@ from pydantic import (
     create_model,
 )
 
+from hortator.protocols.attribution import Attribution
 from hortator.protocols.candidate import Candidate
 from hortator.protocols.encoding import FLAGS, RecordedCandidate
 from hortator.protocols.errors import InvalidReport, RecordedError
@@ -50,6 +51,7 @@ from hortator.protocols.recording import EMITTED, EVENTS, FORMAT as LINE_FORMAT
 from hortator.protocols.report import FORMAT
 from hortator.protocols.result import RunResult
 from hortator.protocols.showing import shown
+from hortator.protocols.usage import Usage
 
 Hint: TypeAlias = Any
 """A type, as annotations have it."""
@@ -190,6 +192,8 @@ def _class(cls: type[Any]) -> Hint:
         return Annotated[str, AfterValidator(_money)]
     if not attrs.has(cls):
         return cls
+    if cls is Attribution:
+        return Annotated[_attribution_model(), AfterValidator(_attribution)]
     if cls is Candidate:
         return Annotated[_candidate_model(), AfterValidator(_candidate)]
     if cls is RunResult:
@@ -252,7 +256,23 @@ def _money(text: str) -> Decimal:
         raise ValueError("write an amount of money as text, such as '0.002'") from error
 
 
-# -- candidates and results ----------------------------------------------------------------------
+# -- trees of charges, candidates and results ------------------------------------------------------
+
+
+@functools.cache
+def _attribution_model() -> type[BaseModel]:
+    fields: dict[str, Any] = {
+        "name": (str, ...),
+        "charged": (_type(Usage), ...),
+        "children": (list["Node"], []),  # type: ignore[name-defined]  # noqa: F821  # itself
+    }
+    model = create_model("Node", __base__=_Base, **fields)
+    model.model_rebuild(_types_namespace={"Node": model})
+    return model
+
+
+def _attribution(model: Any) -> Attribution:
+    return Attribution(model.name, model.charged, tuple(map(_attribution, model.children)))
 
 
 @functools.cache

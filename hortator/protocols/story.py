@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hortator.protocols.brief import costs, head, scored
 from hortator.protocols.candidate import Candidate, Status
+from hortator.protocols.plain import text
 from hortator.protocols.showing import on_one_line
 
 if TYPE_CHECKING:
@@ -56,4 +57,4 @@ def story_of_moment(snapshot: Snapshot) -> str:
 
 def _chosen(best: Candidate[Any], by: object) -> str:
     with_score = f" ({scored(best.score)})" if best.score is not None else ""
-    return f"#{best.index}{with_score} by {on_one_line(str(by), 40)}: {head(best.output)}"
+    return f"#{best.index}{with_score} by {on_one_line(text(by), 40)}: {head(best.output)}"

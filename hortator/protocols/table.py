@@ -17,6 +17,7 @@ from rich.text import Text
 
 from hortator.protocols.brief import LONGEST_LINE, brief, head, number
 from hortator.protocols.candidate import Candidate, Status, marked
+from hortator.protocols.plain import text
 from hortator.protocols.result import RunResult
 from hortator.protocols.showing import on_one_line
 from hortator.protocols.story import story_of_run
@@ -138,7 +139,7 @@ def _note(candidate: Candidate[Any], best: bool) -> str:
     if candidate.error is not None:
         note = brief(candidate.error)
     elif candidate.score is not None and candidate.score.rationale:
-        note = on_one_line(str(candidate.score.rationale), 120)
+        note = on_one_line(text(candidate.score.rationale), 120)
     else:
         note = "" if candidate.output is None else head(candidate.output)
     return f"the best: {note}" if best and note else "the best" if best else note

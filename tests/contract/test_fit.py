@@ -88,7 +88,7 @@ async def test_top_ups_share_what_shrinking_has_left(autojump_clock: MockClock) 
         await trio.sleep(0.1 * ctx.index)
         granted = await ctx.reserve(CALL)
         await trio.sleep(1)
-        return granted
+        return granted, trio.current_time()
 
     async def score(request: Any, candidate: Any, ctx: Any) -> float:
         return 1.0
@@ -103,4 +103,7 @@ async def test_top_ups_share_what_shrinking_has_left(autojump_clock: MockClock) 
     )
     result = await best_of_n(run, "q")
     assert len(result.candidates) == 2
-    assert [c.output for c in result.candidates] == [True, False], "five calls, four were leased"
+    # Five calls, four were leased: the second asks while the first has the fifth, and waits for
+    # what that gives back.
+    assert [c.output[0] for c in result.candidates] == [True, True]
+    assert result.candidates[1].output[1] - result.candidates[0].output[1] == 1.0
