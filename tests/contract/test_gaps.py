@@ -482,7 +482,7 @@ async def test_GAP_12_a_slow_observer_does_not_overrun_the_deadline(
         )
         assert quick.elapsed == 0.04
         result = await runtime.run(job(generate=after(9), timeout=0.04), "q", observers=[slow])
-    assert result.elapsed <= pytest.approx(0.04 + 0.25)
+    assert result.elapsed <= 0.04 + 0.25 + 1e-9
     assert result.telemetry.cut + result.telemetry.dropped > 0, "what it missed is not told"
 
 
