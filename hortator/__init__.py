@@ -52,6 +52,7 @@ from hortator.protocols.errors import (
     RunStopping as RunStopping,
 )
 from hortator.protocols.events import Event as Event
+from hortator.protocols.halving import successive_halving as successive_halving
 from hortator.protocols.interfaces import CandidateContext as CandidateContext
 from hortator.protocols.result import RunResult as RunResult, Snapshot as Snapshot
 from hortator.protocols.scoring import Score as Score

@@ -41,6 +41,10 @@ from tests.sweep_watch import Watch
 LINGER = 1000.0
 """Virtual seconds that are spent in the runtime after the run: what was left behind would stir."""
 
+GRACE = 0.25
+"""The runtime's; 80 % of it are for work to unwind."""
+WORK = 0.8 * GRACE
+
 Observe = Callable[[Event], Any]
 
 
@@ -180,7 +184,7 @@ def _goes_on(play: Play) -> bool:
 
 
 def _in_flight(play: Play) -> list[tuple[Run, Attempt, trio.lowlevel.Task]]:
-    """The candidates that may be cut alone: those with a timeout of their own.
+    """The candidates that may be cut alone: those with a timeout of their own, not over yet.
 
     While somebody cleans up there are none, since the limit of clean-up was known when it began.
     """
@@ -190,7 +194,7 @@ def _in_flight(play: Play) -> list[tuple[Run, Attempt, trio.lowlevel.Task]]:
         if not run.cleanups
         for seat, task in play.seats.items()
         if seat in run.seats and seat.attempt is not None
-        if not seat.attempt.ended and seat.attempt.limit is not None
+        if not seat.attempt.ended and not seat.attempt.dropped and seat.attempt.limit is not None
     ]
     return sorted(found, key=lambda each: (play.runs.index(each[0]), each[1].index))
 

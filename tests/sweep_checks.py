@@ -137,7 +137,7 @@ def _faults_of_hit(scene: Scene, play: Play, *, alone: bool) -> Iterator[str]:
     ):
         cut = {Status.TIMED_OUT, Status.CANCELLED}
         others = [c for c in run.state.candidates() if c.index != index and c.status in cut]
-        if others:
+        if others and run.state.pruner is None:
             yield f"candidate {index} was cut alone, and so were {others}"
 
 
@@ -156,6 +156,10 @@ def _faults_of_run(scene: Scene, play: Play, run: Run, *, stalled: bool) -> Iter
     unfinished = [c for c in result.candidates if c.status not in TERMINAL]
     if unfinished:
         yield f"{who} is over, and these are not: {unfinished}"
+    if run.state.pruner is None and result.stop_reason in ("completed", "no_eligible"):
+        cancelled = [c.index for c in result.candidates if c.status is Status.CANCELLED]
+        if cancelled:
+            yield f"{who} came to its own end, and {cancelled} are cancelled"
     for name, log in play.heard.items():
         events = [event for event in log if event.run_id == who]
         if not events and run is not play.runs[0]:

@@ -15,14 +15,11 @@ from typing import Any
 import trio
 
 from hortator import BatchScorer, BestOfN, Budget, Usage, best_of_n, target
-from tests.sweep import Play, Scene, perform
+from tests.sweep import GRACE, WORK, Play, Scene, perform
+from tests.sweep_rule_scenes import batched, halved, repeated
 
 N = 8
 CALL = Usage(model_calls=1)
-
-GRACE = 0.25
-"""The runtime's; 80 % of it are for work to unwind."""
-WORK = 0.8 * GRACE
 
 
 def mixed(play: Play, timeout: float, cap: int | None) -> Scene:
@@ -324,32 +321,6 @@ def overheard_by_the_runtime(play: Play, timeout: float, cap: int | None) -> Sce
     )
 
 
-def batched(play: Play, timeout: float, cap: int | None) -> Scene:
-    """What waits is scored two at a time; a call fails, some wait past their own time."""
-
-    async def generate(request: Any, ctx: Any) -> Any:
-        await trio.sleep(0.125 * (1 + ctx.index % 3))
-        return ctx.index
-
-    async def score(request: Any, candidates: Any, ctx: Any) -> Any:
-        await trio.sleep(0.25)
-        return [each.index for each in candidates if each.index != 5]
-
-    return Scene(
-        job=BestOfN(
-            generate=play.watched(generate),
-            score=BatchScorer(play.watched(score), size=2),
-            n=7,
-            max_concurrency=3,
-            timeout=timeout,
-            candidate_timeout=0.6875,
-            budget=Budget(model_calls=cap),
-        ),
-        observers=(play.listener("a sync observer"), play.async_listener("an async observer")),
-        late=0.25,
-    )
-
-
 def gathered(play: Play, timeout: float, cap: int | None) -> Scene:
     """All are scored in one call; of duplicates one is in it. Somebody can't wait for the call."""
 
@@ -376,33 +347,6 @@ def gathered(play: Play, timeout: float, cap: int | None) -> Scene:
     )
 
 
-def repeated(play: Play, timeout: float, cap: int | None) -> Scene:
-    """Duplicates wait for one score; sometimes that fails, or its candidate is cut."""
-
-    async def generate(request: Any, ctx: Any) -> Any:
-        await trio.sleep(0.125 * (1 + ctx.index % 3))
-        return ctx.index
-
-    async def score(request: Any, candidate: Any, ctx: Any) -> Any:
-        await trio.sleep(0.25)
-        return "no number" if candidate.index < 2 else candidate.index
-
-    return Scene(
-        job=BestOfN(
-            generate=play.watched(generate),
-            score=play.watched(score),
-            score_once=lambda output: output % 2,
-            score_concurrency=1,
-            n=7,
-            max_concurrency=3,
-            timeout=timeout,
-            candidate_timeout=0.6875,
-            budget=Budget(model_calls=cap),
-        ),
-        observers=(play.listener("a sync observer"), play.async_listener("an async observer")),
-    )
-
-
 SCENES: dict[str, Callable[[Play, float, int | None], Scene]] = {
     scene.__name__: scene
     for scene in (
@@ -417,6 +361,7 @@ SCENES: dict[str, Callable[[Play, float, int | None], Scene]] = {
         batched,
         gathered,
         repeated,
+        halved,
     )
 }
 

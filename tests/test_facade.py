@@ -38,6 +38,7 @@ NAMES = {
     "first_accepted",
     "minimum_bayes_risk",
     "plurality_vote",
+    "successive_halving",
     "target",
     "top_k",
     "tournament",

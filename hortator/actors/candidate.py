@@ -29,7 +29,8 @@ async def candidate(crew: Crew, seat: Seat) -> None:
     """Score what waits, generate what is pending, until there is nothing to do.
 
     The run's scope, around all seats, ends it; then it raises `Cancelled`, with the end of the
-    candidate that it played recorded. A candidate's own timeout cuts that candidate alone.
+    candidate that it played recorded. A candidate's own timeout cuts that candidate alone, and
+    so does a rule that drops it.
     """
     done = False
     while not done:
@@ -69,8 +70,7 @@ async def play(crew: Crew, seat: Seat, own_scope: trio.CancelScope | None = None
             space.run(current.set, ctx)
         seat.attempt = attempt
         task.name = name
-        if own_scope is not None:
-            assert attempt.limit is not None
+        if own_scope is not None and attempt.limit is not None:
             own_scope.deadline = attempt.limit
         if generates:
             came_back = False

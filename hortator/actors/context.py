@@ -198,6 +198,8 @@ class Context:
             if score is not None or attempt.published_score is None:
                 attempt.published_output, attempt.published_score = output, score
         self._tell(CandidatePublished, score)
+        if score is not None:
+            self._state.judge(attempt, score, trio.current_time())
 
     def _tell(self, event: Callable[..., Any], *rest: Any) -> None:
         attempt = self.attempt

@@ -198,7 +198,7 @@ class Crew(Places):
             attempt = seat.attempt
             if self.gathering is None or seat.scope is None or attempt is None:
                 continue
-            if attempt.status is Status.GENERATING and not attempt.ended:
+            if attempt.status is Status.GENERATING and not (attempt.ended or attempt.dropped):
                 attempt.limit = seat.scope.deadline = self.gathering.limit_of(attempt)
 
     def open_seat(self, *, slot: bool) -> None:

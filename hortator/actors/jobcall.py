@@ -30,7 +30,7 @@ class JobCall:
     """One callback, called as often as its script asks for.
 
     Attributes:
-        phase: what it does.
+        phase: what it does, for which run.
         limit: until when it may go on, in seconds on Trio's clock.
         over: it has ended; `on_over` was told.
         answered: its script came to its end, with `outcome`.
@@ -44,6 +44,7 @@ class JobCall:
     """
 
     phase: Literal["selecting", "building"]
+    run_id: str
     limit: float
     over: bool
     answered: bool
@@ -60,7 +61,7 @@ class JobCall:
         run_id: str,
         on_over: Callable[[], None],
     ) -> None:
-        self.phase = phase
+        self.phase, self.run_id = phase, run_id
         self._function, self._script, self._space = function, script, context.copy()
         self._asynchronous = is_async(function)
         self._threads, self._name = threads, f"{run_id} {phase}"

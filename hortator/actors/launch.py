@@ -30,6 +30,7 @@ from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.deadlines import WORK_SHARE, Window, window
 from hortator.protocols.errors import InvalidJob, RunEnded
 from hortator.protocols.gathering import Gathering
+from hortator.protocols.halving import prunes
 from hortator.protocols.lease import Lease, Phase
 from hortator.protocols.ledger import Book
 from hortator.protocols.run import RunState
@@ -121,7 +122,8 @@ def launch(
     context = contextvars.copy_context()
     batch = as_batch(job.score)
     together = batch is not None and batch.together
-    seated = play if job.candidate_timeout is None and not together else candidate
+    alone = together or job.candidate_timeout is not None or prunes(job.stop)
+    seated = candidate if alone else play
     run = Run(workplace, context, seated, scorer, batch_scorer, grace, room)
     context.run(_run.set, run)
     context.run(current.set, None)

@@ -34,6 +34,7 @@ import trio
 from hortator.actors.crew import Seat
 from hortator.actors.observer import AsyncObserver, Subscription
 from hortator.actors.outside import FEWEST_PASSES, MOST_PASSES, Caller
+from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Status
 from hortator.protocols.choosing import NOBODY
 from hortator.protocols.deadlines import WORK_SHARE, Window
@@ -83,6 +84,7 @@ class Run(Caller):
         self.finished = trio.Event()
         self.result: RunResult[Any] | None = None
         self.failure: BaseException | None = None
+        self.state.on_drop = self._on_drop
         for subscription in subscriptions:
             subscription.on_failure = self._observer_failed
             self.state.subscribe(subscription.deliver)
@@ -93,6 +95,14 @@ class Run(Caller):
         state = self.state
         waits = bool(state.flying) or bool(state.queued)
         return waits or (state.admitting and state.next_index < state.n)
+
+    def _on_drop(self, attempt: Attempt) -> None:
+        """A rule has dropped a candidate: cancel it alone, limit the clean-up that it is at."""
+        for seat in self.seats:
+            if seat.attempt is attempt and seat.scope is not None:
+                seat.scope.cancel(f"{self.state.run_id}: candidate {attempt.index} was dropped")
+        self.cleanups.move(attempt)
+        self.wake()  # it has to be given up on, should it not end
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline by so many seconds; see `RunHandle.extend`."""
@@ -106,6 +116,7 @@ class Run(Caller):
         if self._field is not None:  # else it takes the deadline when it is opened
             self._field.cancel_scope.deadline = window.deadline
         self.move_call()
+        self.follow_deadline()
         self.cleanups.move()
         self.wake()
         return True
@@ -163,7 +174,7 @@ async def _work(run: Run) -> None:
 
 
 def _next_overdue(run: Run) -> float:
-    """When the next candidate will have outlived its own timeout and the work share of a grace.
+    """When the next candidate will have outlived its own limit and the work share of a grace.
 
     One that waits to be scored has nothing to unwind: it is cut at its timeout.
     """
@@ -179,7 +190,7 @@ def _next_overdue(run: Run) -> float:
         if attempt.limit is not None and attempt.index not in called
     ]
     due += [seat.limit + share for seat in calls]
-    # Of whoever begins meanwhile, before the runner looks again.
+    # Of whoever begins meanwhile, before the runner looks again; who is dropped wakes it.
     due.append(run.gather_at)
     if state.job.candidate_timeout is not None:
         due.append(trio.current_time() + state.job.candidate_timeout + share)
@@ -187,7 +198,7 @@ def _next_overdue(run: Run) -> float:
 
 
 async def _give_up_on_overdue(run: Run) -> None:
-    """Detach candidates that have outlived their own timeout and a work share."""
+    """Detach candidates that have outlived their own limit and a work share."""
     state = run.state
 
     def overdue(seat: Seat) -> bool:

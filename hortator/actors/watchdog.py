@@ -37,9 +37,11 @@ import trio
 from hortator.actors.callbacks import call_each, call_user
 from hortator.actors.detached import Doing, phase_of
 from hortator.actors.frames import frame_of_thread, innermost, is_ours, stack
+from hortator.actors.jobcall import JobCall
 from hortator.actors.observer import AsyncObserver
 from hortator.actors.runner import Run
 from hortator.protocols.attempt import Attempt
+from hortator.protocols.batch import Batch
 from hortator.protocols.events import Event
 from hortator.protocols.watchdog import Blocked
 
@@ -209,9 +211,9 @@ def _who(frames: Sequence[types.FrameType]) -> _Who:
             return _whose_call(local["watch"], local["args"])
         if function == call_each.__name__ and isinstance(local["items"][0], get_args(Event)):
             return local["items"][0].run_id, None, "observing"
-        run = local.get("run")
-        if isinstance(run, Run):
-            return run.state.run_id, None, None
+        for run in (local.get("run"), local.get("self")):
+            if isinstance(run, Run):
+                return run.state.run_id, None, None
     return None, None, None
 
 
@@ -220,4 +222,8 @@ def _whose_call(watch: object, args: tuple[Any, ...]) -> _Who:
         return watch.ctx.run_id, watch.index, phase_of(watch)
     if isinstance(watch, AsyncObserver):
         return args[0].run_id, None, "observing"
+    if isinstance(watch, JobCall):
+        return watch.run_id, None, watch.phase
+    if isinstance(watch, Batch):
+        return watch.attempts[0].ctx.run_id, None, "scoring"
     return None, None, None

@@ -49,11 +49,12 @@ class Attempt:
         request: its own copy.
         lease: what it may spend; `book` is where that is settled.
         started: seconds on Trio's clock.
-        limit: when its own timeout ends, None without one.
+        limit: when its own timeout ends, or when it was dropped; None without either.
         generator_ran: whether the generator's first line ran; `scorer_ran` likewise.
         suspended: whether a callback of it has ever let the loop go.
         steps: how often its callback has been resumed; what is not stepped can't unwind.
         denied: a top-up of its lease was refused.
+        dropped: a rule has told it alone to stop, at `limit`.
         coroutine: the callback that is being driven, to tell where it is stuck.
         ctx: what its callbacks are handed.
         space: its own copy of the context that `start()` was called in.
@@ -80,6 +81,7 @@ class Attempt:
     scorer_ran: bool = False
     suspended: bool = False
     denied: bool = False
+    dropped: bool = False
     ended: bool = False
     detached: bool = False
     over: bool = False

@@ -12,15 +12,17 @@ from typing import Any
 from hortator.protocols.asking import Raised
 from hortator.protocols.attempt import Attempt, NestedRun
 from hortator.protocols.attribution import Attribution
+from hortator.protocols.batch import as_batch
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import STEPS, Candidate, Status
 from hortator.protocols.copying import private_copy
 from hortator.protocols.events import CandidateEnded
 from hortator.protocols.feed import Feed
+from hortator.protocols.halving import Pruner, pruner_of
 from hortator.protocols.lease import Rates, Settled
 from hortator.protocols.ledger import Book
 from hortator.protocols.queue import Waiter
-from hortator.protocols.scoring import passes
+from hortator.protocols.scoring import Score, passes
 from hortator.protocols.stopping import StopReason
 from hortator.protocols.usage import NOTHING, Usage
 
@@ -44,6 +46,8 @@ class Roster(Feed):
         admitting: whether candidates may still begin.
         stopping: whether those that have begun were told to stop.
         stop_reason: why, once one of the two is so; None before.
+        pruner: what drops single candidates by what they publish, None if nothing does.
+        on_drop: told of a candidate that is to stop while the others go on.
     """
 
     job: BestOfN[Any, Any]
@@ -77,6 +81,8 @@ class Roster(Feed):
         self.admitting = True
         self.stopping = False
         self._on_idle = on_idle
+        self.pruner: Pruner | None = pruner_of(job.stop, job.objective)
+        self.on_drop: Callable[[Attempt], None] = lambda _: None
         self._after_end: Callable[[Candidate[Any] | None, float], None] | None = None
         self._built: list[Any] | None = None
         self._whole, self._half = rates.whole, rates.half
@@ -87,7 +93,31 @@ class Roster(Feed):
     @property
     def limited(self) -> bool:
         """Whether candidates have limits of their own."""
-        return self.job.candidate_timeout is not None
+        return self.job.candidate_timeout is not None or self.pruner is not None
+
+    def judge(self, attempt: Attempt, score: Score, now: float) -> None:
+        """Take in the score of a publication; the rule may drop the candidate for it."""
+        if self.pruner is None or self.stopping or attempt.ended or self.late(attempt, now):
+            return
+        if not self.pruner.published(attempt.index, score.value):
+            self.drop(attempt, now)
+
+    def drop(self, attempt: Attempt, now: float) -> None:
+        """Tell one candidate to stop, and no other: its own time is up, by a rule.
+
+        A no-op for one that has ended or was told to stop before, and for one that is scored in
+        one call with others.
+        """
+        if self.stopping or attempt.ended or self.late(attempt, now):
+            return
+        if attempt.status is Status.SCORING and as_batch(self.job.score) is not None:
+            return
+        assert self.limited, "its seat has no scope of its own"
+        attempt.limit, attempt.dropped = now, True
+        if attempt.status is Status.GENERATED:  # it waits to be scored, and has nothing to unwind
+            self.cut(attempt, now)
+        else:
+            self.on_drop(attempt)
 
     def cut(self, attempt: Attempt, now: float, error: BaseException | None = None) -> None:
         """End a candidate that was stopped before its own end."""
@@ -171,6 +201,8 @@ class Roster(Feed):
         """Whatever ends at or after the deadline is timed out, unless a stop came before that."""
         if not self.late(attempt, now) or status is Status.SKIPPED:
             return status
+        if attempt.dropped:  # it was told to stop before any deadline
+            return Status.CANCELLED
         stopped_before = status is Status.CANCELLED and self._stopped_early()
         return status if stopped_before else Status.TIMED_OUT
 
@@ -180,6 +212,8 @@ class Roster(Feed):
     def _cut_status(self, attempt: Attempt, now: float) -> Status:
         if not attempt.generator_ran and attempt.status is Status.GENERATING:
             return Status.SKIPPED
+        if attempt.dropped:
+            return Status.CANCELLED
         own_time_is_up = attempt.limit is not None and now >= attempt.limit
         if self._stopped_early() and not own_time_is_up:
             return Status.CANCELLED

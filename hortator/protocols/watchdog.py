@@ -6,6 +6,14 @@ from typing import Literal
 
 import attrs
 
+_WHO = {
+    "generating": "a generator",
+    "scoring": "a batch scorer",
+    "observing": "an observer",
+    "selecting": "the selector",
+    "building": "the builder",
+}
+
 
 @attrs.frozen(kw_only=True)
 class Blocked:
@@ -13,8 +21,8 @@ class Blocked:
 
     Attributes:
         run_id: the run on whose behalf it was made, None for code outside of any run.
-        candidate: its index there, None for an observer, a rule or code outside of any run.
-        phase: what the loop was doing for it, None outside of candidates and observers.
+        candidate: its index there, None for what belongs to no single one.
+        phase: which callback of the run it was, None for keys and for code outside of any run.
         where: "file:line in function", the innermost place outside trio and this library, as it
             was seen last.
         seconds: how long it was seen to go on, at least.
@@ -32,5 +40,5 @@ class Blocked:
             return f"code outside of any run at {self.where}"
         if self.phase is None:
             return f"{self.run_id} at {self.where}"
-        who = "an observer" if self.candidate is None else f"candidate {self.candidate}"
+        who = _WHO[self.phase] if self.candidate is None else f"candidate {self.candidate}"
         return f"{who} of {self.run_id} ({self.phase}) at {self.where}"

@@ -14,7 +14,7 @@ import trio
 from hypothesis import given, settings, strategies as st
 from trio.testing import MockClock, assert_no_checkpoints
 
-from hortator import BestOfN, InvalidJob, best_of_n, open_runtime
+from hortator import BatchScorer, BestOfN, InvalidJob, best_of_n, open_runtime
 from tests.contract.scenes import GRACE, SLACK, WORK, Stubborn, after, by_output, job, statuses
 
 # -- what follows -------------------------------------------------------------------------------
@@ -78,6 +78,28 @@ async def test_the_context_tells_the_new_deadline(autojump_clock: MockClock) -> 
         result = await handle.result()
     assert seen == [(1, 1, 1), (2, 1.5, 2)]
     assert result.output is False
+
+
+async def test_the_time_at_which_all_are_scored_together_moves_along(
+    autojump_clock: MockClock,
+) -> None:
+    """A fifth of the whole time is kept for the one scoring call: of the new time, that is."""
+
+    async def score_all(request: Any, candidates: Any, ctx: Any) -> list[float]:
+        return [candidate.output for candidate in candidates]
+
+    async with open_runtime() as runtime:
+        run = job(
+            generate=after(1.5, 1.5, 1.5, 9),
+            score=BatchScorer(score_all, together=True),
+            timeout=1,
+        )
+        handle = runtime.start(run, "q")
+        await trio.sleep(0.5)
+        assert handle.extend(1)
+        result = await handle.result()
+    assert statuses(result) == ["eligible"] * 3 + ["timed_out"]
+    assert (result.output, result.elapsed) == (2, pytest.approx(1.6))
 
 
 async def test_a_candidates_own_timeout_stays(autojump_clock: MockClock) -> None:

@@ -19,7 +19,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from hortator import Blocked, InvalidJob, best_of_n, open_runtime
+from hortator import (
+    BatchScorer,
+    Blocked,
+    InvalidJob,
+    best_of_n,
+    open_runtime,
+    plurality_vote,
+)
 from hortator.actors import watchdog
 from tests.contract.scenes import Record, by_output, job, statuses
 from tests.sweep import scheduler
@@ -158,6 +165,54 @@ async def test_a_candidate_of_a_nested_run_is_named_and_not_the_one_around_it() 
         await runtime.run(job(generate=generate, n=1), "q")
         (found,) = runtime.blocked
     assert (found.run_id, found.candidate) == (inner[0], 2)
+
+
+@pytest.mark.parametrize("phase", ["selecting", "building", "scoring"])
+async def test_a_callback_that_belongs_to_no_single_candidate_is_named(
+    phase: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def select(request: Any, candidates: Any) -> int:
+        time.sleep(6 * LIMIT)
+        return 0
+
+    async def build(request: Any, index: int) -> Any:
+        time.sleep(0 if index else 6 * LIMIT)
+        return request
+
+    async def score_all(request: Any, candidates: Any, ctx: Any) -> list[float]:
+        time.sleep(6 * LIMIT)
+        return [1.0] * len(candidates)
+
+    parts: dict[str, Any] = {
+        "selecting": {"select": select},
+        "building": {"build": build},
+        "scoring": {"score": BatchScorer(score_all, together=True)},
+    }
+    who = {
+        "selecting": "the selector",
+        "building": "the builder",
+        "scoring": "a batch scorer",
+    }
+    async with open_runtime(watchdog=LIMIT) as runtime:
+        result = await runtime.run(job(**parts[phase]), "q")
+        (found,) = runtime.blocked
+    assert (found.run_id, found.candidate, found.phase) == (result.run_id, None, phase)
+    assert f"{who[phase]} of {result.run_id} ({phase})" in caplog.text
+
+
+async def test_a_key_that_blocks_is_named_by_its_run_and_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def key(output: Any) -> Any:
+        time.sleep(0 if output else 6 * LIMIT)
+        return 1
+
+    async with open_runtime(watchdog=LIMIT) as runtime:
+        result = await runtime.run(job(select=plurality_vote(key=key)), "q")
+        (found,) = runtime.blocked
+    assert (found.run_id, found.candidate, found.phase) == (result.run_id, None, None)
+    assert f"by {result.run_id} at {found.where}" in caplog.text
+    assert found.where.endswith("<locals>.key")
 
 
 async def test_code_outside_of_any_run_is_named_by_its_place(
