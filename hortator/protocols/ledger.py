@@ -44,6 +44,14 @@ class Book(Tally):
 
     __slots__ = ()
 
+    # Said again, because this class sets them, too.
+    granted: int
+    settled_leases: int
+    moved: int
+    double_settlements: int
+    other_estimated: int
+    reported: Amounts
+
     def reserve(self, candidate: int) -> Lease | None:
         """Grant a lease over the combined estimate in all dimensions at once, or None.
 

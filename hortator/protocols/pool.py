@@ -197,6 +197,7 @@ class LeasePool(Pool):
     lease: Lease
     book: NestedBook
     books: list[tuple[Phase, NestedBook]]
+    limits: Limits
 
     __slots__ = ("book", "books", "lease")
 
