@@ -93,7 +93,7 @@ class Book(Tally):
             waiter.granted = False
         else:
             # It will be settled the long way, where asks that still wait are withdrawn.
-            self._set_apart(lease)
+            self.set_apart(lease)
             waiter.ask()
         return waiter
 
@@ -129,7 +129,7 @@ class Book(Tally):
 
     def rest(self, lease: Lease) -> None:
         """Count an open lease as one whose holder waits: for others of its run, not for more."""
-        self._set_apart(lease)  # it is settled the long way, where that ends
+        self.set_apart(lease)  # it is settled the long way, where that ends
         Waiter(self, (self, *self.pools), lease.candidate, NOTHING, lease).rest()
 
     def resume(self, lease: Lease) -> None:
@@ -150,7 +150,7 @@ class Book(Tally):
             self.granted += 1
             self._hold(lease.cap)
             return
-        self._set_apart(lease)
+        self.set_apart(lease)
         self._free = self._free and not any(waiter.asked)
         lease.cap = plus(lease.cap, waiter.asked)
         for position, amount in enumerate(waiter.asked):
@@ -163,7 +163,7 @@ class Book(Tally):
     def pool_of(self, lease: Lease) -> LeasePool:
         """What the nested runs of a lease's holder draw on."""
         if lease.pool is None:
-            self._set_apart(lease)
+            self.set_apart(lease)
             lease.pool = LeasePool(lease, self)
         return lease.pool
 
@@ -236,11 +236,13 @@ class Book(Tally):
             return outcome
         for waiter in lease.asking:
             waiter.withdraw()
-        self._set_apart(lease)
+        self.set_apart(lease)
         if lease.pool is not None:
-            lease.pool.closed = True
+            lease.pool.close()
         with self._lock:
             outcome = come_to(lease, generated, scored, cut)
+        if lease.prepaid is not NOTHING and not lease.moved:
+            self.unclaimed = plus(self.unclaimed, minus(outcome.charged, lease.prepaid))
         self.reported = plus(self.reported, outcome.reported)
         self.other_estimated += outcome.estimated
         self._free = self._free and not any(outcome.charged)
@@ -278,7 +280,7 @@ class Book(Tally):
         for waiter in lease.asking:
             waiter.withdraw()
         del self.open[lease.number]
-        self._set_apart(lease)
+        self.set_apart(lease)
         self.moved += 1
         with self._lock:
             lease.number = to.granted
@@ -300,16 +302,25 @@ class Book(Tally):
         answer_waiting((self, *self.pools))
 
     def _let_go(self, lease: Lease) -> None:
-        lease.prepaid, lease.cap = lease.cap, NOTHING
-        for position, cap in enumerate(lease.prepaid):
-            self._other_reserved[position] -= cap
+        cap, lease.cap = lease.cap, NOTHING
+        for position, amount in enumerate(cap):
+            self._other_reserved[position] -= amount
+
+    def charge_late(self, amounts: Amounts) -> None:
+        """Charge what came after the end of whoever would have been charged it."""
+        self._free = self._free and not any(amounts)
+        for position, amount in enumerate(amounts):
+            self._other_settled[position] = min(MOST, self._other_settled[position] + amount)
+            self.overrun[position] += amount
+        for pool in self.pools:
+            pool.give_back(NOTHING, amounts)
 
     def shrink(self, lease: Lease, amounts: Amounts, to: NestedBook) -> None:
         """Take out of an open lease what stands in another book from now on.
 
         Here it is outstanding; unless it is this very book, where it is a lease of its own.
         """
-        self._set_apart(lease)
+        self.set_apart(lease)
         taken = tuple(map(min, lease.cap, amounts))
         lease.cap, lease.ceded = minus(lease.cap, taken), plus(lease.ceded, amounts)
         if to is self:
