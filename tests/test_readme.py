@@ -5,6 +5,7 @@
   `hortator run`.
 * The two commands that set everything up are run by `.ci/run`; here, what they name is looked up.
 * The tables of statuses, stop reasons, rules and selectors are compared with the library's.
+* The drawing in CONTRIBUTING.md names functions, and each is in the file that it says.
 * Flags, arguments, members, classes, defaults, files and links that it names are looked up.
 * The number of blocks of each kind is pinned, so that none comes in that no test looks at.
 """
@@ -403,3 +404,21 @@ def test_what_a_page_tells_to_run_exists(page: str) -> None:
     modules = [f"{name.replace('.', '/')}.py" for name in re.findall(r"-m (tests\.[\w.]+)", text)]
     assert [name for name in [*scripts, *modules] if not (ROOT / name).is_file()] == []
     assert scripts
+
+
+@pytest.mark.source
+def test_the_drawing_of_a_lease_names_what_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    stops = re.findall(r"((?:actors|protocols)/\w+\.py) {2,}(\S.*)$", text, re.MULTILINE)
+    missing = [
+        (file, name)
+        for file, names in stops
+        for name in re.split(r"[.,] ?", names)
+        if not re.search(rf"^ *(?:async )?(?:def|class) {name}\b", read(file), re.MULTILINE)
+    ]
+    assert missing == []
+    assert len(stops) > 30
+
+
+def read(file: str) -> str:
+    return (ROOT / "hortator" / file).read_text(encoding="utf-8")
