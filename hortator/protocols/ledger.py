@@ -44,6 +44,14 @@ class Book(Tally):
 
     __slots__ = ()
 
+    # Said again, because this class sets them, too.
+    granted: int
+    settled_leases: int
+    moved: int
+    double_settlements: int
+    other_estimated: int
+    reported: Amounts
+
     def reserve(self, candidate: int) -> Lease | None:
         """Grant a lease over the combined estimate in all dimensions at once, or None.
 
@@ -95,15 +103,20 @@ class Book(Tally):
         waiter.withdraw()
         return bool(waiter.granted)
 
+    def has_room(self, amounts: Amounts) -> bool:
+        """Whether so much could be set aside at this moment."""
+        ask = Waiter(self, (self, *self.pools), ASIDE, amounts, None)
+        return not self.frozen and (not any(amounts) or ask.held_up_by() is None)
+
     def set_aside(self, amounts: Amounts) -> Lease | None:
         """Grant a lease for work that belongs to no candidate, or None. It does not wait.
 
         Like that of a candidate it is a cap, and has to be settled.
         """
-        waiter = Waiter(self, (self, *self.pools), ASIDE, amounts, None)
-        if self.frozen or (any(amounts) and waiter.held_up_by() is not None):
+        if not self.has_room(amounts):
             return None
         self._sure = 0
+        self._free = self._free and not any(amounts)
         limited = [(position, 0) for position in self.rates.limited]
         rates = Rates.of(amounts, NOTHING, tuple(limited))
         lease = Lease(self.granted, ASIDE, amounts, rates)
@@ -116,6 +129,7 @@ class Book(Tally):
 
     def rest(self, lease: Lease) -> None:
         """Count an open lease as one whose holder waits: for others of its run, not for more."""
+        self._set_apart(lease)  # it is settled the long way, where that ends
         Waiter(self, (self, *self.pools), lease.candidate, NOTHING, lease).rest()
 
     def resume(self, lease: Lease) -> None:
@@ -137,6 +151,7 @@ class Book(Tally):
             self._hold(lease.cap)
             return
         self._set_apart(lease)
+        self._free = self._free and not any(waiter.asked)
         lease.cap = plus(lease.cap, waiter.asked)
         for position, amount in enumerate(waiter.asked):
             self._other_reserved[position] += amount
@@ -243,11 +258,14 @@ class Book(Tally):
 
     def _give_back(self, lease: Lease, outcome: Settled) -> None:
         """Give back at the pools what was held there, and answer whom that helps."""
+        waits = bool(self.waiters)
         for pool in self.pools:
             pool.give_back(lease.cap, outcome.charged)
             if not lease.moved:
                 pool.open -= 1
-        answer_waiting((self, *self.pools))
+            waits = waits or bool(pool.waiters)
+        if waits:
+            answer_waiting((self, *self.pools))
 
     def move(self, lease: Lease, to: Book) -> None:
         """Hand an open lease over to another book in one step; here it counts as outstanding.
@@ -272,6 +290,7 @@ class Book(Tally):
             lease.pool.book = to
         to.granted += 1
         to.open[lease.number] = lease
+        to._free = to._free and self._free
         for position, cap in enumerate(lease.cap):
             to._other_reserved[position] += cap
             self.away[position] += cap
