@@ -113,7 +113,7 @@ class Account:
         """A run of its own has started (a nested one draws on a lease instead)."""
         self._live[book] = None
 
-    def end(self, book: Book, aside: Lease | None, *, nested: bool) -> None:
+    def end(self, book: Book, aside: Lease | None = None, *, nested: bool = False) -> None:
         """A run has ended: take its sums over, if nobody else did.
 
         Args:
