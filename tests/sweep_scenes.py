@@ -17,6 +17,7 @@ import trio
 from hortator import BatchScorer, BestOfN, Budget, Usage, best_of_n, target
 from tests.sweep import GRACE, WORK, Play, Scene, perform
 from tests.sweep_more_scenes import MORE_SCENES
+from tests.sweep_outside_scenes import built, chosen, judged
 from tests.sweep_rule_scenes import batched, halved, repeated
 
 N = 8
@@ -364,6 +365,9 @@ SCENES: dict[str, Callable[[Play, float, int | None], Scene]] = {
         repeated,
         halved,
         *MORE_SCENES,
+        chosen,
+        judged,
+        built,
     )
 }
 

@@ -81,6 +81,9 @@ def _default_cells() -> Iterator[Cell]:
     # Each deadline and cap once at least; where the deadline is 0 there is no candidate to cut.
     for number, (door, deadline) in enumerate(zip(DOORS, (60.0, 1.0, 1.5, 0.0, 1.0), strict=True)):
         yield Cell("mixed", door, SEEDS[number], deadline, CAPS[number % 2])
+    for number, scene in enumerate(("chosen", "judged", "built")):
+        for door in ("caller", "deadline"):  # outside of any candidate, at each of its steps
+            yield Cell(scene, door, SEEDS[number], 60.0, 16)
     for number, (scene, door) in enumerate(product(list(SCENES)[1:], DOORS)):
         if scene in ("nested", "batched", "gathered", "repeated", *TREE) or number % 3 == 0:
             yield Cell(scene, door, SEEDS[(number + 1) % 5], (1.0, 60.0, 1.5)[number % 3], 16)

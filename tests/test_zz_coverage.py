@@ -12,7 +12,7 @@ from hortator import Status
 from hortator.protocols.events import Event
 from hortator.protocols.stopping import StopReason
 
-LATER = {"vote_decided", "consistency", "selector_declined", "selection_failed"}
+LATER: set[str] = set()
 """Stop reasons that nothing delivers yet. This list may only shrink."""
 
 

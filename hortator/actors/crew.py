@@ -94,6 +94,7 @@ class Crew(Places):
     context: contextvars.Context
     score: Callable[[Crew, Seat, Attempt], Awaitable[None]]
     field_open: bool
+    cleanups: Cleanups
     free_slots: int
     scoring: int
     lost_slots: int

@@ -125,13 +125,12 @@ class JobCall:
                 self.interrupt = value.error
                 return
             args = self._next(value)
+            if not self.suspended:  # many calls that never let the loop go would hold it
+                await trio.lowlevel.checkpoint()
 
     async def _call(self, args: tuple[Any, ...]) -> Any:
         self.suspended = False
-        value = await call_user(self._function, args, self._space, self)
-        if not self.suspended:  # many calls that never let the loop go would hold it
-            await trio.lowlevel.checkpoint()
-        return value
+        return await call_user(self._function, args, self._space, self)
 
     async def _call_in_thread(self, args: tuple[Any, ...]) -> Any:
         """Make as many calls as can be made in a thread.
@@ -139,6 +138,7 @@ class JobCall:
         Returns:
             What came of the last one, if that has to be looked at here; else `_NO_MORE`.
         """
+        self.suspended = True
         self.thread = thread = ThreadCall(self._threads, self._name, self._ended_late)
         try:
             value = await thread.run(self._drive, (args,), self._space.copy(), self.may_go_on)

@@ -196,7 +196,8 @@ def _purse(job: BestOfN[Any, Any], parent: Run | None, attempt: Attempt | None) 
     if parent is None:
         return None
     book = parent.state.book
-    needed = tuple(min(MOST, each * job.fitted) for each in job.rates.combined)
+    each = job.rates_under(book.rates.limited).combined
+    needed = tuple(min(MOST, amount * job.fitted) for amount in each)
     lease = book.set_aside(needed) or book.set_aside(NOTHING)
     # Its run is over for whoever observes its end.
     return None if lease is None else _Purse(lease, book, "generating")

@@ -108,7 +108,7 @@ class Caller(Crew):
         assert asks is not None
         call = await self._call_out("selecting", asks.function, asks.script(state.case()))
         if call is not None and call.answered:
-            state.selected_by_asking(call.outcome)
+            state.chosen(call.outcome)
         else:
             state.selection_failed(None if call is None else call.failure)
 

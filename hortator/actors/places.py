@@ -69,12 +69,16 @@ class Places:
         self.gathering = state if isinstance(state, Gathering) else None
         once = job.score_once
         self._duplicates = None if once is None else Duplicates(once, self._score_next)
+        self._plain = self._duplicates is None and not self.batched  # the hot way: one test
         # Opened when somebody has to wait.
         self._scorer: trio.MemorySendChannel[Finished] | None = None
         self._scorer_mailbox: trio.MemoryReceiveChannel[Finished] | None = None
 
     def take_place(self, attempt: Attempt) -> bool:
         """Take a place for scoring; without one the candidate waits in the scorer's mailbox."""
+        if self._plain and self.scoring < self.places:
+            self.scoring += 1
+            return True
         if self._duplicates is not None and not self._is_first(attempt):
             return False
         if self.scoring < self.places and not self.batched:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeAlias
 
 import attrs
@@ -18,7 +18,6 @@ from hortator.protocols.consensus import AdaptiveConsistency, VoteDecided
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.interfaces import CandidateContext, Generate, Out, Req
 from hortator.protocols.lease import Rates
-from hortator.protocols.pool import Pool
 from hortator.protocols.scoring import Objective, ScoreLike
 from hortator.protocols.selection import (
     Asks,
@@ -189,11 +188,14 @@ class BestOfN(Generic[Req, Out]):
         object.__setattr__(self, "limits", limits)
         object.__setattr__(self, "rates", rates)
 
-    def rates_under(self, pools: Sequence[Pool]) -> Rates:
-        """The rates where these budgets are shared: they too make `model_calls` countable."""
+    def rates_under(self, capped: Iterable[int]) -> Rates:
+        """The rates where dimensions at these positions are capped from outside.
+
+        A cap of others on `model_calls` makes them countable, as one of the job's own does.
+        """
         calls = self.estimate.model_calls
         counted = self.rates.generation[_CALLS] == calls
-        if counted or all(_CALLS not in pool.capped for pool in pools):
+        if counted or _CALLS not in capped:
             return self.rates
         rates = self.rates
         generation = (calls, *rates.generation[1:])
@@ -273,6 +275,9 @@ def _check_scoreless(job: BestOfN[Any, Any], selector: Selector) -> None:
         raise InvalidJob(
             "threshold has nothing to compare: write score=your_scorer, or no threshold"
         )
+    for name in ("score_concurrency", "score_once"):
+        if getattr(job, name) is not None:
+            raise InvalidJob(f"{name} is of no use: write score=your_scorer, or leave it out")
     if isinstance(job.stop, Target):
         raise InvalidJob("stop=target(...) needs scores: write score=your_scorer, or another rule")
 

@@ -37,10 +37,15 @@ class Choice:
 NOBODY = Choice()
 
 
-def chosen(job: BestOfN[Any, Any], records: Sequence[Candidate[Any]], index: int | None) -> Choice:
+def chosen(
+    job: BestOfN[Any, Any],
+    records: Sequence[Candidate[Any]],
+    reason: StopReason,
+    index: int | None,
+) -> Choice:
     """The selector has named one, or (None) has declined to."""
     if index is None:
-        return Choice(reason="selector_declined")
+        return NOBODY if reason in CUT_SHORT else Choice(reason="selector_declined")
     top: tuple[int, ...] = (index,)
     if isinstance(job.selector, TopK):
         ranked = in_order(records, job.objective, job.tie_tolerance)

@@ -87,7 +87,9 @@ class RunState(Roster):
         on_idle: Callable[[], None],
         ask: Callable[[Callable[..., Any], tuple[Any, ...]], Any] = plainly,
     ) -> None:
-        self.book = Book(job.limits, job.rates_under(pools), pools, run_id)
+        self.book = Book(
+            job.limits, job.rates_under({p for pool in pools for p in pool.capped}), pools, run_id
+        )
         super().__init__(job, self.book.rates, run_id, began, deadline, on_idle)
         self.request = private_copy(request)
         # Only containers are copied: what private_copy shares once, it shares for all.
@@ -302,25 +304,24 @@ class RunState(Roster):
 
         A selector that asks is needed only if the run has not decided by itself.
         """
-        reason, records, job = self.reason(0), self.candidates(), self.job
-        if self.job.on_early_stop == "fail" and reason in CUT_SHORT:
+        records, job = self.candidates(), self.job
+        if self._is_to_fail():
             self.choice = NOBODY
         elif self.first is not None:
             self.choice = Choice(index=self.first, by=job.stop.reason, top=(self.first,))
         elif not any(record.eligible for record in records):
             self.choice = NOBODY
-        elif self.interrupt is not None:
+        elif job.in_place is not None and job.in_place.trusted:
+            self.chosen(job.in_place.choose(records, job.objective, job.tie_tolerance))
+        elif self.interrupt is not None:  # no code of the user's is called any more
             self.selection_failed(None)
         elif job.in_place is not None:
             terms = (records, job.objective, job.tie_tolerance)
-            if job.in_place.trusted:
-                self.choice = chosen(job, records, job.in_place.choose(*terms))
+            answer = self._ask(job.in_place.choose, terms)
+            if isinstance(answer, Raised):
+                self.selection_failed(answer.error)
             else:
-                answer = self._ask(job.in_place.choose, terms)
-                if isinstance(answer, Raised):
-                    self.selection_failed(answer.error)
-                else:
-                    self.choice = chosen(job, records, answer)
+                self.chosen(answer)
         return self.choice is not None
 
     @property
@@ -343,19 +344,24 @@ class RunState(Roster):
         if fault(usage) is None:
             self.judged += usage
 
-    def selected_by_asking(self, index: int | None) -> None:
-        """A selector that asks has chosen, or (None) declined."""
-        if self.job.on_early_stop == "fail" and self.reason(0) in CUT_SHORT:
-            self.choice = NOBODY
-        else:
-            self.choice = chosen(self.job, self.candidates(), index)
+    def chosen(self, index: int | None) -> None:
+        """The selector has named one, or (None) declined."""
+        reason = self.reason(0)
+        self.choice = (
+            NOBODY if self._is_to_fail() else chosen(self.job, self.candidates(), reason, index)
+        )
 
     def selection_failed(self, error: BaseException | None) -> None:
-        """A selector has raised, or (None) was cut."""
-        if self.job.on_early_stop == "fail" and self.reason(0) in CUT_SHORT:
-            self.choice = Choice(error=error)
-        else:
-            self.choice = failed(self.job, self.candidates(), self.reason(0), error)
+        """The selector has raised, or (None) was cut."""
+        reason = self.reason(0)
+        self.choice = (
+            Choice(error=error)
+            if self._is_to_fail()
+            else failed(self.job, self.candidates(), reason, error)
+        )
+
+    def _is_to_fail(self) -> bool:
+        return self.job.on_early_stop == "fail" and self.reason(0) in CUT_SHORT
 
     def snapshot(self, now: float) -> Snapshot:
         """The run at this moment."""

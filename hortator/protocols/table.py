@@ -51,7 +51,11 @@ class Rendered:
 
 
 def table(
-    result: RunResult[Any], width: int, candidates: Sequence[Candidate[Any]] | None = None
+    result: RunResult[Any],
+    width: int,
+    candidates: Sequence[Candidate[Any]] | None = None,
+    *,
+    outputs: bool = True,
 ) -> Table:
     """A row for each candidate: status, score, time, cost, and why it failed or what it made.
 
@@ -63,9 +67,10 @@ def table(
         width: columns that there are for it.
         candidates: those to list, in this order; None for all, in index order. Of more than
             `LONGEST` rows the first `SHORTENED` are shown and the best.
+        outputs: whether to show the heads of outputs.
     """
     best = result.selected
-    rows = list(_rows(result.candidates if candidates is None else candidates, best))
+    rows = list(_rows(result.candidates if candidates is None else candidates, best, outputs))
     shown = _shortened(rows, best)
     has_usage = width >= NARROW and any(cells[_USAGE] for cells, _, _ in shown)
     columns = [at for at in range(len(_HEADINGS)) if has_usage or at != _USAGE]
@@ -84,7 +89,9 @@ def table(
     return made
 
 
-def _rows(candidates: Sequence[Candidate[Any]], best: Candidate[Any] | None) -> Iterator[_Row]:
+def _rows(
+    candidates: Sequence[Candidate[Any]], best: Candidate[Any] | None, outputs: bool
+) -> Iterator[_Row]:
     """A row for each candidate, but one for neighbours that never started."""
 
     def together(place: tuple[int, Candidate[Any]]) -> tuple[bool, int]:
@@ -100,7 +107,8 @@ def _rows(candidates: Sequence[Candidate[Any]], best: Candidate[Any] | None) -> 
             yield (span, str(Status.SKIPPED), "", "", "", ""), "yellow", len(group)
         else:
             style = "bold green" if first is best else "" if first.eligible else "yellow"
-            yield _cells(first, first is best), style, 1
+            note = _note(first, first is best, outputs)
+            yield _cells(first, note), style, 1
 
 
 def _shortened(rows: list[_Row], best: Candidate[Any] | None) -> list[_Row]:
@@ -113,14 +121,14 @@ def _shortened(rows: list[_Row], best: Candidate[Any] | None) -> list[_Row]:
     return [*kept, (("...", f"{left} more", "", "", "", ""), "dim", left)]
 
 
-def _cells(candidate: Candidate[Any], best: bool) -> tuple[str, ...]:
+def _cells(candidate: Candidate[Any], note: str) -> tuple[str, ...]:
     return (
         str(candidate.index),
         marked(candidate),
         "" if candidate.score is None else number(candidate.score.value),
         "" if candidate.started is None else f"{candidate.elapsed:.2f}",
         _usage(candidate.usage),
-        _note(candidate, best),
+        note,
     )
 
 
@@ -134,12 +142,12 @@ def _usage(usage: Usage) -> str:
     return f"{calls:,} call{'s' if calls != 1 else ''}" if calls else ""
 
 
-def _note(candidate: Candidate[Any], best: bool) -> str:
+def _note(candidate: Candidate[Any], best: bool, outputs: bool) -> str:
     """Why it failed; else why it got its score; else the head of what it made."""
     if candidate.error is not None:
         note = brief(candidate.error)
     elif candidate.score is not None and candidate.score.rationale:
         note = on_one_line(text(candidate.score.rationale), 120)
     else:
-        note = "" if candidate.output is None else head(candidate.output)
+        note = head(candidate.output) if outputs and candidate.output is not None else ""
     return f"the best: {note}" if best and note else "the best" if best else note

@@ -346,10 +346,7 @@ async def test_a_moved_deadline_moves_the_call(autojump_clock: MockClock) -> Non
             batch_job(calls, together=True, generate=after(1, 12), timeout=10, n=2), "q"
         )
         await trio.sleep(1)
-        run = handle._run
-        run.state.deadline = run._field.cancel_scope.deadline = run.state.deadline + 10
-        run.follow_deadline()
-        run.wake()
+        assert handle.extend(10)
         result = await handle.result()
     assert (calls.batches, calls.began) == ([[0, 1]], [12])
     assert (result.stop_reason, result.output) == ("completed", 1)

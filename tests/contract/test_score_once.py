@@ -276,11 +276,14 @@ async def test_a_rule_that_the_first_one_meets_cuts_the_others(autojump_clock: M
 
 
 async def test_one_that_takes_a_score_over_can_meet_the_rule(autojump_clock: MockClock) -> None:
-    seen: list[float] = []
+    seen: list[Any] = []
 
     class Third(type(all_candidates())):  # type: ignore[misc]
-        def met(self, value: float, objective: Any) -> bool:
-            seen.append(value)
+        def follow(self, run: Any) -> Any:
+            return self
+
+        def ended(self, record: Any) -> bool:
+            seen.append(record)
             return len(seen) == 3
 
     the_job = once(Scorer().one, generate=IN_ORDER, stop=Third("target"))

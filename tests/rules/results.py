@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import attrs
 import pydantic
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 from hortator import Candidate, Event, RunResult, Score, Status, Usage, UsageReport
 from hortator.protocols import events
@@ -20,6 +20,9 @@ from hortator.protocols.candidate import Detached, Effect, EffectState
 from hortator.protocols.result import Telemetry
 from hortator.protocols.stopping import StopReason
 from hortator.protocols.usage import MOST, Malformed, dollars
+
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Making such a result takes a while, and on a loaded machine any one may take long."""
 
 
 class Answer(pydantic.BaseModel):

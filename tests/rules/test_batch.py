@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hortator import BatchScorer, BestOfN, HortatorError, InvalidJob, Score
+from hortator import BatchScorer, BestOfN, HortatorError, InvalidJob, Score, plurality_vote
 from hortator.protocols.batch import items_of, read_batch
 from hortator.protocols.errors import InvalidScore
 
@@ -136,6 +136,13 @@ async def _async_key(output: Any) -> int:
 )
 def test_a_key_that_cannot_work_is_refused(key: Any, told: str) -> None:
     assert told in refused(a_job, score_once=key)
+
+
+@pytest.mark.parametrize("option", [{"score_concurrency": 2}, {"score_once": str}])
+def test_without_a_scorer_nothing_is_said_of_scoring(option: dict[str, Any]) -> None:
+    vote = plurality_vote(key=str)
+    assert a_job(score=None, select=vote).score is None
+    assert "of no use: write score=your_scorer" in refused(a_job, score=None, select=vote, **option)
 
 
 def test_what_is_right_is_taken() -> None:

@@ -20,7 +20,7 @@ from hortator.protocols import events
 from hortator.protocols.candidate import Detached
 from hortator.protocols.errors import InvalidReport, RecordedError
 from hortator.protocols.recording import EVENTS, event_line, read_event
-from tests.rules.results import JSON, events_of
+from tests.rules.results import JSON, PATIENT, events_of
 
 CLASSES = get_args(Event)
 
@@ -37,7 +37,7 @@ def strictly(line: str) -> Any:
 
 @pytest.mark.parametrize("cls", CLASSES)
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(PATIENT, max_examples=30)
 def test_any_event_is_one_line_and_reads_back_to_the_same_line(
     cls: type[Any], data: st.DataObject
 ) -> None:
@@ -145,7 +145,7 @@ def test_what_is_no_event_is_refused_with_its_place(wrong: str, told: str) -> No
 
 
 @given(st.sampled_from(EXAMPLES), st.data(), JSON)
-@settings(max_examples=100)
+@settings(PATIENT, max_examples=100)
 def test_a_line_with_anything_anywhere_is_read_or_refused(
     event: Event, data: st.DataObject, value: Any
 ) -> None:

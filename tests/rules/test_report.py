@@ -40,6 +40,7 @@ from hortator.protocols.result import Telemetry
 from tests.rules.results import (
     ANYTHING,
     JSON,
+    PATIENT,
     STRANGE,
     Answer,
     Constants,
@@ -90,6 +91,7 @@ def with_error(error: BaseException) -> RunResult[Any]:
 
 
 @given(results())
+@PATIENT
 def test_any_result_is_one_line_of_json_and_is_read_back_to_the_same_text(
     result: RunResult[Any],
 ) -> None:
@@ -102,6 +104,7 @@ def test_any_result_is_one_line_of_json_and_is_read_back_to_the_same_text(
 
 
 @given(results(), ANYTHING)
+@PATIENT
 def test_whatever_encode_makes_is_written_and_read_back(result: RunResult[Any], made: Any) -> None:
     line = result.to_json(encode=lambda _: made)
     strictly(line)
@@ -116,6 +119,7 @@ def test_a_strange_output_is_written_alone_and_in_a_list(output: Any) -> None:
 
 
 @given(results(outputs=JSON))
+@PATIENT
 def test_plain_data_that_encode_lets_through_comes_back_equal(result: RunResult[Any]) -> None:
     read = RunResult.from_json(result.to_json(encode=lambda output: output))
     for ours, theirs in zip(result.candidates, read.candidates, strict=True):
@@ -124,11 +128,13 @@ def test_plain_data_that_encode_lets_through_comes_back_equal(result: RunResult[
 
 
 @given(JSON)
+@PATIENT
 def test_json_is_plain(value: Any) -> None:
     assert plain(value) == (value, True)
 
 
 @given(ANYTHING)
+@PATIENT
 def test_plain_data_stays_what_it_is(value: Any) -> None:
     data, _ = plain(value)
     assert plain(data) == (data, True)
@@ -372,7 +378,7 @@ def test_base64_that_is_none_is_refused() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(PATIENT, max_examples=60)
 def test_a_report_that_was_cut_is_refused_wherever_the_cut_is(data: st.DataObject) -> None:
     line = json.dumps(GOOD)
     cut = data.draw(st.integers(0, len(line) - 1))
@@ -381,7 +387,7 @@ def test_a_report_that_was_cut_is_refused_wherever_the_cut_is(data: st.DataObjec
 
 
 @given(st.data(), JSON)
-@settings(max_examples=200)
+@settings(PATIENT, max_examples=200)
 def test_a_report_with_anything_anywhere_is_read_or_refused(
     data: st.DataObject, value: Any
 ) -> None:

@@ -30,7 +30,16 @@ from hortator.protocols.errors import RecordedError
 from hortator.protocols.result import Telemetry
 from hortator.protocols.story import counted
 from hortator.protocols.table import LONGEST, NARROW, SHORTENED
-from tests.rules.results import ANYTHING, STRANGE, BadlyWritten, NoRepr, cyclic, deep, results
+from tests.rules.results import (
+    ANYTHING,
+    PATIENT,
+    STRANGE,
+    BadlyWritten,
+    NoRepr,
+    cyclic,
+    deep,
+    results,
+)
 
 
 def eligible(index: int, output: Any = "the best", value: float = 0.5, **more: Any) -> Any:
@@ -70,6 +79,7 @@ def one_line(line: str) -> None:
 
 
 @given(results())
+@PATIENT
 def test_any_result_has_a_repr_of_one_line(result: RunResult[Any]) -> None:
     one_line(repr(result))
     assert repr(result).startswith(f"<RunResult {result.run_id}: ")
@@ -79,6 +89,7 @@ def test_any_result_has_a_repr_of_one_line(result: RunResult[Any]) -> None:
 
 
 @given(ANYTHING)
+@PATIENT
 def test_the_head_of_anything_is_short(output: Any) -> None:
     one_line(head(output))
     assert len(head(output)) <= 6 * LONGEST_HEAD
@@ -255,6 +266,7 @@ def test_what_users_wrote_is_never_markup() -> None:
 
 
 @given(results())
+@PATIENT
 def test_any_result_has_a_table(result: RunResult[Any]) -> None:
     printed = table(result, 80)
     printed.encode()

@@ -76,7 +76,9 @@ def _table(result: RunResult[Any], job: BestOfN[Any, Any]) -> Iterator[Text]:
     """The candidates, a line each; in a terminal no line is wider than that."""
     width = stderr.width if stderr.is_terminal else _UNLIMITED
     options = stderr.options.update(width=width)
-    for line in stderr.render_lines(table(result, width, _listed(result, job)), options):
+    # The best output goes to standard output, and those of commands say little in one line.
+    made = table(result, width, _listed(result, job), outputs=False)
+    for line in stderr.render_lines(made, options):
         text = Text.assemble(*((part.text, part.style or "") for part in line))
         text.rstrip()
         yield text
