@@ -58,7 +58,7 @@ class Case:
         tolerance: scores this near to the best one are ties.
         seed: of the run.
         afford: whether there is money for one more call that costs what was estimated.
-        spend: told of what a call has cost.
+        spend: told of each call, with what it has cost if that is known.
     """
 
     request: Any
@@ -67,7 +67,7 @@ class Case:
     tolerance: float = 1e-9
     seed: int = 0
     afford: Callable[[], bool] = lambda: True
-    spend: Callable[[Usage], None] = lambda _: None
+    spend: Callable[[Usage | None], None] = lambda _: None
 
     def ask(self, *args: Any) -> Asking:
         """Have the callback called once with these.

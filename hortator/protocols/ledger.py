@@ -95,13 +95,17 @@ class Book(Tally):
         waiter.withdraw()
         return bool(waiter.granted)
 
+    def has_room(self, amounts: Amounts) -> bool:
+        """Whether so much could be set aside at this moment."""
+        ask = Waiter(self, (self, *self.pools), ASIDE, amounts, None)
+        return not self.frozen and (not any(amounts) or ask.held_up_by() is None)
+
     def set_aside(self, amounts: Amounts) -> Lease | None:
         """Grant a lease for work that belongs to no candidate, or None. It does not wait.
 
         Like that of a candidate it is a cap, and has to be settled.
         """
-        waiter = Waiter(self, (self, *self.pools), ASIDE, amounts, None)
-        if self.frozen or (any(amounts) and waiter.held_up_by() is not None):
+        if not self.has_room(amounts):
             return None
         self._sure = 0
         limited = [(position, 0) for position in self.rates.limited]

@@ -6,18 +6,16 @@ run's event sequence; it owns the book and every record.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hortator.protocols.asking import Case, Raised, plainly
+from hortator.protocols.asking import Raised, plainly
 from hortator.protocols.attempt import Attempt
-from hortator.protocols.attribution import Attribution, of_run
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import Candidate, Status
-from hortator.protocols.choosing import NOBODY, Choice, chosen, failed
 from hortator.protocols.copying import CONTAINERS, private_copy
 from hortator.protocols.duplicates import ANSWERED
+from hortator.protocols.ending import Ending
 from hortator.protocols.errors import LeaseExceeded, SideEffectBlocked, nothing_but
 from hortator.protocols.events import (
     CandidateEnded,
@@ -25,21 +23,16 @@ from hortator.protocols.events import (
     CandidateLeased,
     CandidateScored,
     CandidateStarted,
-    RunFinished,
 )
 from hortator.protocols.lease import Lease
 from hortator.protocols.ledger import Book
 from hortator.protocols.pool import Pool
 from hortator.protocols.queue import Waiter
-from hortator.protocols.result import Snapshot
-from hortator.protocols.roster import Roster
 from hortator.protocols.scoring import Score, passes
-from hortator.protocols.selection import first_of
-from hortator.protocols.stopping import CUT_SHORT, Following, StopReason
-from hortator.protocols.usage import Usage, fault, plus
+from hortator.protocols.stopping import Following, StopReason
 
 
-class RunState(Roster):
+class RunState(Ending):
     """One run, as its rules see it.
 
     Invariants:
@@ -50,22 +43,13 @@ class RunState(Roster):
     4. After `stopping` no callback starts; after `closed` nothing changes any more.
 
     Attributes:
-        seed: of the run.
-        book: the run's leases.
         parked: the ask of the candidate that `begin` has just put into the queue.
-        denied: whether some candidate got no lease.
-        first: the index of the candidate that met `first_accepted`.
-        choice: who was selected, once that is known.
-        judged: the sum of what a judge has reported.
-        interrupt: what `run()` raises instead of a result: a KeyboardInterrupt or SystemExit out
-            of a callback, or a bug of ours.
     """
 
     request: Any
     seed: int
     book: Book
     denied: bool
-    judged: Usage
     next_index: int
     sequence: int
     admitting: bool
@@ -97,12 +81,9 @@ class RunState(Roster):
         self.seed = seed
         self.denied = False
         self.parked: Waiter | None = None
-        self.first: int | None = None
-        self.choice: Choice | None = None
-        self.interrupt: BaseException | None = None
+        self.first = self.choice = self.interrupt = None
         self._on_stop = on_stop
         self._ask = ask
-        self.judged = Usage()
         self._scores = job.score is not None
         key = getattr(job.selector, "key", None)
         self._follower = job.stop.follow(Following(self.n, job.objective, key, ask))
@@ -257,134 +238,6 @@ class RunState(Roster):
     def abandon(self, now: float) -> None:
         """The candidate that started this run has ended: stop it, if it goes on."""
         self.stop("cancelled", now)
-
-    def attribution(self) -> Attribution:
-        """What the run came to; what it still holds is taken as spent if it has not ended."""
-        book = self.book
-        charged = book.settled if self.closed else plus(book.settled, book.promised)
-        return of_run(self.run_id, charged, self.candidates())
-
-    def close(self, now: float, selected: int | None) -> RunFinished:
-        """Skip what never started, freeze the book and make the terminal event."""
-        assert not self.flying, f"in flight: {sorted(self.flying)}"
-        self.admitting = False
-        reason = self.reason(selected)
-        finished = RunFinished(
-            self.sequence,
-            self.run_id,
-            now,
-            reason,
-            reason in CUT_SHORT,
-            selected,
-            Counter(candidate.status for candidate in self.candidates()),
-            tuple(c.index for c in self.candidates() if c.detached),
-            Usage.of(self.book.settled),
-        )
-        self.book.freeze()
-        self.closed = True
-        self.sequence += 1
-        self._told.append(finished)
-        self.flush()
-        return finished
-
-    def reason(self, selected: int | None) -> StopReason:
-        """Why the run ended, given what was selected."""
-        if self.choice is not None and self.choice.reason is not None:
-            return self.choice.reason
-        if self.stop_reason is not None:
-            return self.stop_reason
-        if self.denied:
-            return "budget_exceeded"
-        return "completed" if selected is not None else "no_eligible"
-
-    # -- selection -------------------------------------------------------------------------------
-
-    def choose(self) -> bool:
-        """Select, if that takes no waiting; whether `choice` is known now.
-
-        A selector that asks is needed only if the run has not decided by itself.
-        """
-        records, job = self.candidates(), self.job
-        if self._is_to_fail():
-            self.choice = NOBODY
-        elif self.first is not None:
-            self.choice = Choice(index=self.first, by=job.stop.reason, top=(self.first,))
-        elif not any(record.eligible for record in records):
-            self.choice = NOBODY
-        elif job.in_place is not None and job.in_place.trusted:
-            self.chosen(job.in_place.choose(records, job.objective, job.tie_tolerance))
-        elif self.interrupt is not None:  # no code of the user's is called any more
-            self.selection_failed(None)
-        elif job.in_place is not None:
-            terms = (records, job.objective, job.tie_tolerance)
-            answer = self._ask(job.in_place.choose, terms)
-            if isinstance(answer, Raised):
-                self.selection_failed(answer.error)
-            else:
-                self.chosen(answer)
-        return self.choice is not None
-
-    @property
-    def selected(self) -> int | None:
-        """The index of the chosen candidate, None if there is none."""
-        return None if self.choice is None else self.choice.index
-
-    def case(self) -> Case:
-        """What a selector that asks is given."""
-        return Case(
-            request=private_copy(self.request),
-            candidates=self.candidates(),
-            objective=self.job.objective,
-            tolerance=self.job.tie_tolerance,
-            seed=self.seed,
-            spend=self._spend,
-        )
-
-    def _spend(self, usage: Usage) -> None:
-        if fault(usage) is None:
-            self.judged += usage
-
-    def chosen(self, index: int | None) -> None:
-        """The selector has named one, or (None) declined."""
-        reason = self.reason(0)
-        self.choice = (
-            NOBODY if self._is_to_fail() else chosen(self.job, self.candidates(), reason, index)
-        )
-
-    def selection_failed(self, error: BaseException | None) -> None:
-        """The selector has raised, or (None) was cut."""
-        reason = self.reason(0)
-        self.choice = (
-            Choice(error=error)
-            if self._is_to_fail()
-            else failed(self.job, self.candidates(), reason, error)
-        )
-
-    def _is_to_fail(self) -> bool:
-        return self.job.on_early_stop == "fail" and self.reason(0) in CUT_SHORT
-
-    def snapshot(self, now: float) -> Snapshot:
-        """The run at this moment."""
-        ended = self.candidates()
-        statuses = Counter(candidate.status for candidate in ended)
-        statuses.update(attempt.status for attempt in self.flying.values())
-        pending = self.n - statuses.total()
-        if pending:
-            statuses[Status.PENDING] = pending
-        # Selectors with code of the user's are not asked for what is best so far.
-        best = first_of(ended, self.job.objective, self.job.tie_tolerance)
-        return Snapshot(
-            run_id=self.run_id,
-            time=now,
-            elapsed=now - self.began,
-            deadline=None if self.deadline == float("inf") else self.deadline,
-            statuses=dict(statuses),
-            ended=ended,
-            best=None if best is None else best.index,
-            usage=self.book.report(),
-            stop_reason=self.stop_reason,
-            sequence=self.sequence,
-        )
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -107,11 +107,11 @@ class Tournament:
     def _play(
         self, case: Case, first: Candidate[Any], second: Candidate[Any]
     ) -> Generator[tuple[Any, ...], Any, Candidate[Any]]:
+        winner = None
         answer: object = None
         if case.afford():
             answer = yield from case.ask(case.request, _as_shown(first), _as_shown(second))
-        winner, usage = _read(answer, case)
-        if usage is not None:
+            winner, usage = _read(answer, case)
             case.spend(usage)
         if winner is None:
             better = first_of((first, second), case.objective, case.tolerance)
@@ -160,7 +160,9 @@ def tournament(judge: Judge, *, comparisons: int | None = None, estimate: Usage 
             or None for a tie, which the built-in order breaks, or a `Preference` of either.
         comparisons: at most so many; then only so many and one more of the eligible ones, the
             first in the built-in order, take part.
-        estimate: what one comparison is expected to cost.
+        estimate: what one comparison is expected to cost. It is set aside for all of them before
+            the first one; a pair that there is no money for is decided by the built-in order.
+            What a `Preference` does not report is charged at the estimate.
 
     Raises:
         InvalidJob: the judge can't be called like that, or a number can't be true.
