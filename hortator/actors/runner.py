@@ -220,9 +220,12 @@ async def _unwind(run: Run) -> None:
     """Let what was cancelled end, until the work share is over; detach the rest."""
     grace, state = run.grace, run.state
     assert grace is not None
-    with trio.move_on_at(grace.work_until, shield=True):
-        while state.flying or _leaving(run):
-            await run.heard()
+    # Most often there is nothing left but for tasks to return, which takes no time.
+    await _passes_while(lambda: not state.flying and _leaving(run))
+    if state.flying or _leaving(run):
+        with trio.move_on_at(grace.work_until, shield=True):
+            while state.flying or _leaving(run):
+                await run.heard()
     await _last_passes(run, lambda seat: True)
     now = trio.current_time()
     for seat in list(run.seats):
@@ -264,9 +267,10 @@ async def _deliver(run: Run) -> None:
         # The loop was blocked over the whole grace. Observers did not cause that: they get the
         # share that was meant for them.
         until = now + (grace.until - grace.work_until)
-    with trio.move_on_at(until, shield=True):
-        while any(subscription.pending for subscription in run.subscriptions):
-            await run.heard()
+    if any(subscription.pending for subscription in run.subscriptions):
+        with trio.move_on_at(until, shield=True):
+            while any(subscription.pending for subscription in run.subscriptions):
+                await run.heard()
     await _passes_while(lambda: any(subscription.pending for subscription in run.subscriptions))
 
 

@@ -108,6 +108,7 @@ class Book(Tally):
         if not self.has_room(amounts):
             return None
         self._sure = 0
+        self._free = self._free and not any(amounts)
         limited = [(position, 0) for position in self.rates.limited]
         rates = Rates.of(amounts, NOTHING, tuple(limited))
         lease = Lease(self.granted, ASIDE, amounts, rates)
@@ -141,6 +142,7 @@ class Book(Tally):
             self._hold(lease.cap)
             return
         self._set_apart(lease)
+        self._free = self._free and not any(waiter.asked)
         lease.cap = plus(lease.cap, waiter.asked)
         for position, amount in enumerate(waiter.asked):
             self._other_reserved[position] += amount
@@ -276,6 +278,7 @@ class Book(Tally):
             lease.pool.book = to
         to.granted += 1
         to.open[lease.number] = lease
+        to._free = to._free and self._free
         for position, cap in enumerate(lease.cap):
             to._other_reserved[position] += cap
             self.away[position] += cap

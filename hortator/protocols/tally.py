@@ -125,7 +125,7 @@ class Tally(Node):
         self._lock = threading.Lock()
         self._common_open = self._common_settled = self._half_settled = 0
         self._other_reserved, self._other_settled = list(NOTHING), list(NOTHING)
-        # Nothing was charged, and at the common rate nothing ever is.
+        # Nothing was promised or charged yet, and at the common rate nothing ever is.
         self._free = not any(self.rates.combined)
         # So many leases at the common rate fit for sure; 0: to be worked out.
         self._sure = 0
@@ -133,6 +133,8 @@ class Tally(Node):
     @property
     def reserved(self) -> Amounts:
         """What is promised to leases that have not been settled."""
+        if self._free:
+            return NOTHING
         return tuple(
             self._common_open * each + other
             for each, other in zip(self.rates.combined, self._other_reserved, strict=True)
@@ -192,10 +194,12 @@ class Tally(Node):
         """Add what another book came to."""
         self.absorb_marks(other)
         self._free = self._free and other._free
+        self.reported = plus(self.reported, other.reported)
+        if other._free:
+            return
+        self.other_estimated += other.estimated
         for position, amount in enumerate(other.settled):
             self._other_settled[position] = min(MOST, self._other_settled[position] + amount)
-        self.reported = plus(self.reported, other.reported)
-        self.other_estimated += other.estimated
 
     def absorb_marks(self, other: Tally) -> None:
         """Add only what was wrong in another book: its sums came here through a lease."""
@@ -233,6 +237,8 @@ class Tally(Node):
         assert not self.frozen, "6: a frozen book grants nothing"
         if self.waiters:
             return 0  # they came first
+        if self._free and not self.limits:
+            return MOST
         limits = dict(self.limits)
         settled, reserved = self.settled, self.reserved
         fits = MOST
