@@ -462,6 +462,24 @@ async def test_what_a_nested_run_that_was_left_behind_holds_is_charged_once_also
         check_is_idle(runtime)
 
 
+async def test_what_is_detached_two_levels_below_who_left_it_is_charged_once(
+    autojump_clock: MockClock,
+) -> None:
+    async def middle(request: Any, ctx: Any) -> Any:
+        await runtime.run(a_job(Stubborn(50, 0)), request)
+
+    async def outer(request: Any, ctx: Any) -> Any:
+        runtime.start(a_job(middle, each=3), request)
+        await trio.sleep(1)
+        return ctx.index
+
+    async with open_runtime(budget=at_most(20)) as runtime:
+        result = await runtime.run(a_job(outer, each=5), "q")
+        await runtime.drain()
+        assert result.usage.charged == runtime.usage.charged == calls(3)
+        check_is_idle(runtime)
+
+
 async def test_who_waits_in_a_run_that_is_left_behind_leaves_the_queue(
     autojump_clock: MockClock,
 ) -> None:
