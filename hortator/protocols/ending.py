@@ -41,6 +41,9 @@ class Ending(Roster):
 
     seed: int
     book: Book
+    sequence: int
+    admitting: bool
+    closed: bool
     denied: bool
     first: int | None
     choice: Choice | None

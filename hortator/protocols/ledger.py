@@ -44,6 +44,14 @@ class Book(Tally):
 
     __slots__ = ()
 
+    # Said again, because this class sets them, too.
+    granted: int
+    settled_leases: int
+    moved: int
+    double_settlements: int
+    other_estimated: int
+    reported: Amounts
+
     def reserve(self, candidate: int) -> Lease | None:
         """Grant a lease over the combined estimate in all dimensions at once, or None.
 
@@ -121,6 +129,7 @@ class Book(Tally):
 
     def rest(self, lease: Lease) -> None:
         """Count an open lease as one whose holder waits: for others of its run, not for more."""
+        self._set_apart(lease)  # it is settled the long way, where that ends
         Waiter(self, (self, *self.pools), lease.candidate, NOTHING, lease).rest()
 
     def resume(self, lease: Lease) -> None:
@@ -249,11 +258,14 @@ class Book(Tally):
 
     def _give_back(self, lease: Lease, outcome: Settled) -> None:
         """Give back at the pools what was held there, and answer whom that helps."""
+        waits = bool(self.waiters)
         for pool in self.pools:
             pool.give_back(lease.cap, outcome.charged)
             if not lease.moved:
                 pool.open -= 1
-        answer_waiting((self, *self.pools))
+            waits = waits or bool(pool.waiters)
+        if waits:
+            answer_waiting((self, *self.pools))
 
     def move(self, lease: Lease, to: Book) -> None:
         """Hand an open lease over to another book in one step; here it counts as outstanding.

@@ -138,6 +138,12 @@ class Pool(Node):
     def give_back(self, cap: Amounts, charged: Amounts) -> None:
         """A lease below has been settled, open or detached."""
         held, spent = self.held, self.spent
+        if charged is cap:  # as expected: most often
+            for position, _ in self.limits:
+                amount = cap[position]
+                held[position] -= amount
+                spent[position] += amount
+            return
         for position, _ in self.limits:
             held[position] -= cap[position]
             spent[position] += charged[position]
@@ -197,6 +203,7 @@ class LeasePool(Pool):
     lease: Lease
     book: NestedBook
     books: list[tuple[Phase, NestedBook]]
+    limits: Limits
 
     __slots__ = ("book", "books", "lease")
 

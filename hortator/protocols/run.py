@@ -13,6 +13,7 @@ from hortator.protocols.asking import Raised, plainly
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.candidate import Candidate, Status
+from hortator.protocols.choosing import Choice
 from hortator.protocols.copying import CONTAINERS, private_copy
 from hortator.protocols.duplicates import ANSWERED
 from hortator.protocols.ending import Ending
@@ -48,6 +49,9 @@ class RunState(Ending):
 
     request: Any
     seed: int
+    first: int | None
+    choice: Choice | None
+    interrupt: BaseException | None
     book: Book
     denied: bool
     next_index: int

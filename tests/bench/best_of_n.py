@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from hortator import open_runtime
-from tests.bench import lateness, memory, throughput
+from tests.bench import jobs, lateness, memory, throughput, tree
 from tests.bench.measure import MOST_SPREAD, TRIES, Line, machine
 
 BEGUN = time.perf_counter()
@@ -40,6 +40,8 @@ class Plan:
         variants: n of the runs for orientation, and their rounds.
         kept: n of the run whose memory is looked at.
         tasks: n of the run whose tasks are counted.
+        nested: how many candidates start a run, and the rounds.
+        shared: how many runs share a budget, and the rounds.
     """
 
     rounds: dict[int, int]
@@ -49,6 +51,8 @@ class Plan:
     variants: tuple[int, int]
     kept: int
     tasks: int
+    nested: tuple[int, int]
+    shared: tuple[int, int]
 
 
 WHOLE = Plan(
@@ -59,6 +63,8 @@ WHOLE = Plan(
     variants=(1_000, 5),
     kept=10_000,
     tasks=2_000,
+    nested=(300, 11),
+    shared=(100, 11),
 )
 QUICK = Plan(
     rounds={10: 5, 100: 7, 1_000: 5, 10_000: 3},
@@ -68,6 +74,8 @@ QUICK = Plan(
     variants=(500, 3),
     kept=2_000,
     tasks=500,
+    nested=(100, 3),
+    shared=(30, 3),
 )
 
 
@@ -79,6 +87,7 @@ class Report:
     larger: list[Line]
     deadline: list[Line]
     memory: list[Line]
+    tree: list[Line]
     orientation: list[Line]
 
     @property
@@ -89,6 +98,7 @@ class Report:
             *self.larger,
             *self.deadline,
             *self.memory,
+            *self.tree,
             *self.orientation,
         ]
 
@@ -126,6 +136,13 @@ async def measure(plan: Plan) -> Report:
         progress("memory and tasks")
         kept = await memory.kept(runtime, plan.kept)
         kept.append(await memory.tasks(runtime, plan.tasks))
+        progress("nested runs")
+        nested = [
+            await tree.nesting(runtime, *plan.nested, "no-op", jobs.generate),
+            await tree.nesting(runtime, *plan.nested, "1 ms each", tree.work),
+        ]
+        progress("runs on one budget")
+        nested.append(await tree.sharing(*plan.shared))
         progress("variants")
         variants = await throughput.variants(runtime, *plan.variants)
     return Report(
@@ -133,6 +150,7 @@ async def measure(plan: Plan) -> Report:
         larger=larger,
         deadline=deadline,
         memory=kept,
+        tree=nested,
         orientation=variants,
     )
 
@@ -201,6 +219,7 @@ def show(report: Report, about: dict[str, Any]) -> None:
         ("Very many", report.larger),
         ("Deadline: seconds from it to the return", report.deadline),
         ("Memory and tasks", report.memory),
+        ("Nested runs and shared budgets", report.tree),
         ("For orientation, CPU µs per candidate, no targets", report.orientation),
     ):
         print(f"\n{title}\n")

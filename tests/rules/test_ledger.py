@@ -355,3 +355,15 @@ def test_the_bare_book_has_no_limits_and_estimates_nothing() -> None:
     lease = granted(book)
     assert lease.cap == NOTHING
     assert settled(book, lease) == UsageReport()
+
+
+def test_a_lease_that_rests_is_not_counted_as_waiting_any_more_once_it_is_settled() -> None:
+    one_call = Rates.of(exact(Usage(model_calls=1)), NOTHING)
+    book = Book((), one_call)
+    lease = book.reserve(0)
+    assert lease is not None
+    book.rest(lease)
+    assert (book.waiting, book.working) == (1, 0)
+    book.settle(lease, generated=True, scored=True, cut=False)
+    assert (book.waiting, book.working) == (0, 0)
+    book.check()
