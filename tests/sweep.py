@@ -16,7 +16,7 @@ import itertools
 import math
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -30,12 +30,17 @@ import trio.testing
 # The one private name of Trio that is touched: there is no public way to seed the scheduler.
 from trio._core._run import _r as scheduler
 
-from hortator import BestOfN, Event, RunHandle, RunResult, Runtime, open_runtime
-from hortator.actors import candidate
+from hortator import BestOfN, Budget, Event, RunHandle, RunResult, Runtime, open_runtime
 from hortator.actors.crew import Seat
 from hortator.actors.runner import Run
-from hortator.protocols.attempt import Attempt
 from tests.sweep_checks import alive, faults_afterwards, faults_at_the_return
+from tests.sweep_doors import (
+    BEHIND_A_SHIELD,
+    DOORS as DOORS,
+    EXTENSION as EXTENSION,
+    NEED_HANDLE,
+    door,
+)
 from tests.sweep_watch import Watch
 
 LINGER = 1000.0
@@ -46,6 +51,7 @@ GRACE = 0.25
 WORK = 0.8 * GRACE
 
 Observe = Callable[[Event], Any]
+Receive = Callable[[RunHandle[Any]], Awaitable[None]]
 
 
 @attrs.frozen(kw_only=True)
@@ -61,6 +67,8 @@ class Scene:
         slow: names of observers that may be cut before they have heard everything.
         late: virtual seconds that a candidate may outlive its own timeout, in a call with others.
         caller_deadline: of the scope around the run, in virtual seconds from the start.
+        runtime_budget: of the runtime.
+        receivers: receive from the handle while the run goes on.
     """
 
     job: BestOfN[Any, Any]
@@ -70,6 +78,8 @@ class Scene:
     slow: Collection[str] = ()
     late: float = 0.0
     caller_deadline: float = math.inf
+    runtime_budget: Budget | None = None
+    receivers: Sequence[Receive] = ()
 
 
 class Play:
@@ -79,7 +89,9 @@ class Play:
         outside: the scope around the runtime.
         caller: the scope around the run.
         calling: whether somebody is inside of `caller`.
+        runtime: where it runs, once that is open.
         handle: of the run, if it was started and not run.
+        leaving: the scope around those that receive from it; `listening` while there are some.
         runs: the run and those nested in it, in the order of their start.
         seats: the tasks that play candidates.
         steps: how many task steps there were at which the doors could have been opened.
@@ -97,7 +109,9 @@ class Play:
     def __init__(self) -> None:
         self.clock = trio.testing.MockClock(autojump_threshold=0)
         self.outside, self.caller = trio.CancelScope(), trio.CancelScope()
-        self.calling = False
+        self.calling = self.listening = False
+        self.leaving = trio.CancelScope()
+        self.runtime: Runtime | None = None
         self.handle: RunHandle[Any] | None = None
         self.runs: list[Run] = []
         self.seats: dict[Seat, trio.lowlevel.Task] = {}
@@ -159,132 +173,6 @@ class Play:
         return [(e.sequence, e.kind, e.candidate, e.time) for e in log]
 
 
-# -- doors -----------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class Door:
-    """A way to stop a run.
-
-    Attributes:
-        name: for people.
-        ready: whether there is something to stop.
-        open: stops it. Sync, and done before a step of some task.
-        stops: whether it ends the run, and not one candidate alone.
-    """
-
-    name: str
-    ready: Callable[[Play], bool]
-    open: Callable[[Play], None]
-    stops: bool = True
-
-
-def _goes_on(play: Play) -> bool:
-    return bool(play.runs) and not play.runs[0].state.closed
-
-
-def _in_flight(play: Play) -> list[tuple[Run, Attempt, trio.lowlevel.Task]]:
-    """The candidates that may be cut alone: those with a timeout of their own, not over yet.
-
-    While somebody cleans up there are none, since the limit of clean-up was known when it began.
-    """
-    found = [
-        (run, seat.attempt, task)
-        for run in play.runs
-        if not run.cleanups
-        for seat, task in play.seats.items()
-        if seat in run.seats and seat.attempt is not None
-        if not seat.attempt.ended and not seat.attempt.dropped and seat.attempt.limit is not None
-    ]
-    return sorted(found, key=lambda each: (play.runs.index(each[0]), each[1].index))
-
-
-def _cut_one(play: Play) -> None:
-    """Move the own timeout of one candidate in flight to this moment; of which, the step says.
-
-    That is how the product cancels one candidate and no other: its limit passes, and the scope
-    that it is played in expires. That scope is the innermost one among the locals of its task.
-    The job needs a `candidate_timeout`, which may be as long as one likes.
-    """
-    found = _in_flight(play)
-    run, attempt, task = found[play.steps % len(found)]
-    frames = [frame for frame, _ in task.iter_await_frames()]
-    scopes = [
-        value
-        for frame in frames
-        if frame.f_globals["__name__"] == candidate.__name__
-        for value in frame.f_locals.values()
-        if isinstance(value, trio.CancelScope)
-    ]
-    attempt.limit = scopes[-1].deadline = play.clock.current_time()
-    assert scopes[-1].cancel_called  # asked, it expires now, and not in the loop's next pass
-    run.wake()  # it has planned for another limit
-    play.hit = run, attempt.index
-
-
-def _has_deadline(play: Play) -> bool:
-    return _goes_on(play) and not play.runs[0].state.stopping and _until_deadline(play) < math.inf
-
-
-def _until_deadline(play: Play) -> float:
-    return max(0.0, play.runs[0].state.deadline - play.clock.current_time())
-
-
-def _has_handle(play: Play) -> bool:
-    return play.handle is not None and _goes_on(play)
-
-
-def _cancel_handle(play: Play) -> None:
-    assert play.handle is not None
-    play.handle.cancel("through a door")
-
-
-def _extend(play: Play) -> None:
-    """Move the deadline: refused once it has passed, and never past the caller's."""
-    assert play.handle is not None
-    run = play.runs[0]
-    before, now = run.state.deadline, play.clock.current_time()
-    moved = play.handle.extend(EXTENSION)
-    after = run.state.deadline
-    if moved != (after > before) or (moved and now >= before) or after > play.caller.deadline:
-        play.faults.append(f"at {now} extend said {moved}: from {before} to {after}")
-
-
-DOORS = {
-    door.name: door
-    for door in (
-        # First those that move the clock: opened together with others, they are the same moment.
-        Door("deadline", _has_deadline, lambda play: play.clock.jump(_until_deadline(play))),
-        Door("candidate", lambda play: bool(_in_flight(play)), _cut_one, stops=False),
-        Door("caller", lambda play: play.calling, lambda play: play.caller.cancel("by a door")),
-        Door("handle", _has_handle, _cancel_handle),
-        Door("runtime", lambda play: True, lambda play: play.outside.cancel("by a door")),
-    )
-}
-"""The ways to stop a run."""
-
-BEHIND_A_SHIELD = Door("runtime behind a shield", lambda play: play.calling, DOORS["runtime"].open)
-"""As the door 'runtime', while the caller is shielded from it: it is the runtime that has to stop
-the run, and the caller gets a result."""
-
-STALL = Door("stall", _goes_on, lambda play: play.clock.jump(100.0), stops=False)
-"""Stops nothing. Opened after another door it blocks the loop for longer than any grace, before
-anybody could unwind: what is told may be cut then, but nothing may be lost or called detached."""
-
-EXTENSION = 0.75
-"""Virtual seconds; more than any candidate of a scene waits for at a time."""
-
-EXTEND = Door("extend", lambda play: _has_handle(play) and _has_deadline(play), _extend, False)
-"""Stops nothing: it gives the run more time, before or after another door is opened. The door
-'deadline' then opens at the deadline as it has become."""
-
-NEED_HANDLE = frozenset({"handle", "extend"})
-
-
-def _door(name: str) -> Door:
-    return {**DOORS, **{door.name: door for door in (BEHIND_A_SHIELD, STALL, EXTEND)}}[name]
-
-
 # -- playing ---------------------------------------------------------------------------------------
 
 
@@ -306,7 +194,7 @@ def perform(
     play = Play()
     scene = stage(play)
     play.caller.deadline = scene.caller_deadline
-    opened = [_door(name) for name in doors]
+    opened = [door(name) for name in doors]
     play.caller.shield = BEHIND_A_SHIELD in opened
     watch = Watch(play, opened, step)
     try:
@@ -327,7 +215,7 @@ def _forget_quietly(play: Play) -> None:
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     play.runs.clear()
     play.seats.clear()
-    play.handle = None
+    play.handle = play.runtime = None
     play.outside, play.caller = trio.CancelScope(), trio.CancelScope()
     try:
         gc.collect()
@@ -338,7 +226,10 @@ def _forget_quietly(play: Play) -> None:
 async def _main(scene: Scene, play: Play, with_handle: bool, seed: int) -> None:
     before = alive()
     with play.outside:
-        async with open_runtime(observers=scene.runtime_observers) as runtime:
+        async with open_runtime(
+            budget=scene.runtime_budget, observers=scene.runtime_observers
+        ) as runtime:
+            play.runtime = runtime
             standing = alive()
             try:
                 with play.caller:
@@ -356,11 +247,22 @@ async def _main(scene: Scene, play: Play, with_handle: bool, seed: int) -> None:
 
 
 async def _call(scene: Scene, play: Play, runtime: Runtime, with_handle: bool, seed: int) -> None:
-    if not with_handle:
+    if not with_handle and not scene.receivers:
         play.result = await runtime.run(scene.job, ["?"], seed=seed, observers=scene.observers)
         return
     async with runtime.start(scene.job, ["?"], seed=seed, observers=scene.observers) as play.handle:
-        play.result = await play.handle.result()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_receive, scene, play, play.handle)
+            play.result = await play.handle.result()
+
+
+async def _receive(scene: Scene, play: Play, handle: RunHandle[Any]) -> None:
+    play.listening = bool(scene.receivers)
+    with play.leaving:
+        async with trio.open_nursery() as nursery:
+            for receive in scene.receivers:
+                nursery.start_soon(receive, handle)
+    play.listening = False
 
 
 # -- sweeping --------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from hortator.actors.runner import Run
 from hortator.protocols.candidate import TERMINAL
 
 if TYPE_CHECKING:
-    from tests.sweep import Door, Play, Scene
+    from tests.sweep import Play, Scene
+    from tests.sweep_doors import Door
 
 ULPS = 1e-9
 """What sums of virtual seconds may be off by. Nothing is allowed where no time may pass at all."""

@@ -16,6 +16,7 @@ import trio
 
 from hortator import BatchScorer, BestOfN, Budget, Usage, best_of_n, target
 from tests.sweep import GRACE, WORK, Play, Scene, perform
+from tests.sweep_more_scenes import MORE_SCENES
 from tests.sweep_outside_scenes import built, chosen, judged
 from tests.sweep_rule_scenes import batched, halved, repeated
 
@@ -363,6 +364,7 @@ SCENES: dict[str, Callable[[Play, float, int | None], Scene]] = {
         gathered,
         repeated,
         halved,
+        *MORE_SCENES,
         chosen,
         judged,
         built,

@@ -19,7 +19,8 @@ from hortator.actors.runner import Run
 from tests.sweep_checks import alive, faults_of_books
 
 if TYPE_CHECKING:
-    from tests.sweep import Door, Play
+    from tests.sweep import Play
+    from tests.sweep_doors import Door
 
 MOST_STEPS = 5_000
 """A play that takes more steps, or idles for more passes, is taken for one without an end."""

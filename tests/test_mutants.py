@@ -62,6 +62,15 @@ def test_there_is_one_for_each_thing_that_a_run_promises() -> None:
         "context_is_copied",
         "interrupts_leave",
         "two_shares",
+        "first_come_first_served",
+        "waiting_for_nobody_ends",
+        "a_grant_and_a_cancel_at_once",
+        "a_grant_to_who_may_not_start_is_handed_back",
+        "cancelled_asks_leave_the_queue",
+        "nested_charges_are_rolled_up",
+        "nested_runs_draw_on_the_lease",
+        "nested_runs_end_with_their_candidate",
+        "attribution_adds_up",
     }
     assert len(names) == len(list(FOLDER.glob("*.toml")))
 

@@ -45,6 +45,16 @@ EXTENSIONS = (
     "extend+caller",
     "extend+runtime",
 )
+STOPS = (
+    "stop_after_current",
+    "stop_after_current+candidate",
+    "stop_after_current+deadline",
+    "stop_after_current+caller",
+    "stop_after_current+runtime",
+    "stop_after_current+handle",
+)
+LEAVINGS = ("leave", "leave+handle", "leave+caller", "leave+stop_after_current")
+TREE = ("contended", "deep", "left_behind", "received")
 AWAITS = Path(__file__).parent / "data" / "awaits.json"
 
 
@@ -75,7 +85,7 @@ def _default_cells() -> Iterator[Cell]:
         for door in ("caller", "deadline"):  # outside of any candidate, at each of its steps
             yield Cell(scene, door, SEEDS[number], 60.0, 16)
     for number, (scene, door) in enumerate(product(list(SCENES)[1:], DOORS)):
-        if scene in ("nested", "batched", "gathered", "repeated") or number % 3 == 0:
+        if scene in ("nested", "batched", "gathered", "repeated", *TREE) or number % 3 == 0:
             yield Cell(scene, door, SEEDS[(number + 1) % 5], (1.0, 60.0, 1.5)[number % 3], 16)
     for number, pair in enumerate(PAIRS):
         scene = ("nested", "mixed", "nested", "tidy")[number % 4]
@@ -85,6 +95,13 @@ def _default_cells() -> Iterator[Cell]:
     for number, doors in enumerate(EXTENSIONS):
         scene = ("mixed", "tidy", "nested", "hurried", "nested_and_tidy")[number % 5]
         yield Cell(scene, doors, SEEDS[number % 5], (1.0, 1.5)[number % 2], 16)
+    for number, doors in enumerate(STOPS):
+        scene = ("contended", "mixed", "contended", "nested", "deep", "contended")[number]
+        yield Cell(scene, doors, SEEDS[number % 5], (1.0, 60.0)[number % 2], CAPS[number % 2])
+    for number, doors in enumerate(LEAVINGS):
+        yield Cell("received", doors, SEEDS[number], 60.0, 16)
+    for scene in TREE:
+        yield Cell(scene, SHIELDED, 2, 1.0, 8)
     for number, doors in enumerate(STALLS):
         yield Cell(("mixed", "nested")[number % 2], doors, SEEDS[number], 1.0, 16)
 
@@ -97,6 +114,8 @@ GRID = [
     *(Cell(scene, pair, 1, 60.0, 16) for scene, pair in product(list(SCENES)[1:], PAIRS)),
     *(Cell(scene, doors, 2, 60.0, 16) for scene, doors in product(SCENES, [SHIELDED, *STALLS])),
     *(Cell(scene, doors, 3, 1.5, 16) for scene, doors in product(SCENES, EXTENSIONS)),
+    *(Cell(scene, doors, 4, 1.5, 8) for scene, doors in product(SCENES, STOPS)),
+    *(Cell("received", doors, 4, 1.5, 8) for doors in LEAVINGS),
 ]
 GRID = [cell for cell in GRID if cell not in CELLS]
 

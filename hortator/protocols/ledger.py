@@ -57,7 +57,7 @@ class Book(Tally):
 
         None says that it does not fit now; `ask_for_lease` tells whether waiting may help.
         """
-        if not self._sure or self.waiters:
+        if not self._sure:
             self._sure = self._how_many_fit()
             if not self._sure:
                 return None

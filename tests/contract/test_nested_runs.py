@@ -392,6 +392,33 @@ async def test_a_run_that_its_candidate_leaves_behind_is_cancelled(
     assert result.attribution.charged == calls(2)
 
 
+async def test_a_run_comes_back_when_those_that_its_candidates_left_behind_have_ended(
+    autojump_clock: MockClock,
+) -> None:
+    undone: list[float] = []
+    record = Record()
+
+    async def slow(request: Any, ctx: Any) -> Any:
+        try:
+            await trio.sleep(9)
+        finally:
+            with ctx.cleanup():
+                await trio.sleep(0.05)
+                undone.append(trio.current_time())
+
+    async def outer(request: Any, ctx: Any) -> Any:
+        runtime.start(a_job(slow, n=2), request)
+        await trio.sleep(1)
+        return ctx.index
+
+    async with open_runtime(budget=at_most(10)) as runtime:
+        await runtime.run(a_job(outer, each=5), "q", observers=[record])
+        assert undone == [1.05] * 2, "a callback of a nested run goes on"
+        check_is_idle(runtime)
+    assert record.nested[-1].terminal, "who was told of its start was not told of its end"
+    assert [event.terminal for event in record.nested].count(True) == 1
+
+
 async def test_what_a_run_that_was_left_behind_holds_is_charged_once(
     autojump_clock: MockClock,
 ) -> None:
@@ -432,6 +459,24 @@ async def test_what_a_nested_run_that_was_left_behind_holds_is_charged_once_also
         check(runtime)
         await runtime.drain()
         assert runtime.usage.charged == calls(2), "charged again"
+        check_is_idle(runtime)
+
+
+async def test_what_is_detached_two_levels_below_who_left_it_is_charged_once(
+    autojump_clock: MockClock,
+) -> None:
+    async def middle(request: Any, ctx: Any) -> Any:
+        await runtime.run(a_job(Stubborn(50, 0)), request)
+
+    async def outer(request: Any, ctx: Any) -> Any:
+        runtime.start(a_job(middle, each=3), request)
+        await trio.sleep(1)
+        return ctx.index
+
+    async with open_runtime(budget=at_most(20)) as runtime:
+        result = await runtime.run(a_job(outer, each=5), "q")
+        await runtime.drain()
+        assert result.usage.charged == runtime.usage.charged == calls(3)
         check_is_idle(runtime)
 
 

@@ -77,6 +77,7 @@ class Held:
     state: Literal["open", "moved", "closed"] = "open"
     moved: bool = False
     charged: Sum = NOTHING
+    prepaid: Sum = NOTHING
 
     @property
     def spent(self) -> Sum:
@@ -85,8 +86,10 @@ class Held:
     def comes_to(self) -> Sum:
         """A silent candidate its estimate of generating; else all that it and its runs came to."""
         if not self.reports and not self.nested:
-            return self.run.generation
-        return plus(self.spent, *(run.owed() for run in self.nested))
+            whole = self.run.generation
+            return max(0, whole[0] - self.prepaid[0]), max(0, whole[1] - self.prepaid[1])
+        whole = plus(self.spent, *(run.owed() for run in self.nested))
+        return max(0, whole[0] - self.prepaid[0]), max(0, whole[1] - self.prepaid[1])
 
 
 @attrs.define(eq=False)
@@ -119,10 +122,17 @@ class Run:
         return 0 if self.outer is None else 1 + self.outer.run.depth
 
     @property
-    def alive(self) -> bool:
-        """Whether its candidate goes on, and the one around that."""
+    def paid(self) -> bool:
+        """Whether a candidate around it has ended, and was charged all that it held."""
         outer = self.outer
-        return not self.frozen and (outer is None or (outer.state == "open" and outer.run.alive))
+        return outer is not None and (
+            outer.state == "closed" or (not outer.moved and outer.run.paid)
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it goes on, and nobody around it has ended."""
+        return not self.frozen and not self.paid
 
 
 @attrs.frozen(eq=False)
@@ -503,7 +513,10 @@ class TreeMachine(RuleBasedStateMachine):
             held.charged, held.state = charged, "closed"
             outcome = book.settle(held.lease, generated=True, scored=False, cut=False)
             assert outcome is not None, "an open lease was not settled"
-            assert known(outcome.charged) == charged
+            # What it comes to once it is paid for changes nothing but what its run shows.
+            if held.moved or not held.run.paid:
+                assert known(outcome.charged) == charged
+            held.charged = known(outcome.charged)
 
         self.step(end)
         # Its runs are told to stop: whoever waits in them is cancelled.
@@ -521,37 +534,38 @@ class TreeMachine(RuleBasedStateMachine):
             for nested in held.nested:
                 self._abandon(nested)
 
-    @precondition(lambda self: any(each.run.alive for each in self._open()))
+    @precondition(lambda self: self._open())
     @rule(number=which)
     def give_up_on_a_candidate(self, number: int) -> None:
-        """Nested runs have always returned before; what is left of those was given up, too."""
-        there = [
-            each
-            for each in self._open()
-            if each.run.alive and not any(e.state == "open" for r in each.nested for e in r.held)
-        ]
-        if not there:
-            return
-        held = there[number % len(there)]
+        held = self._some(number, "open")
         for ask in self.waiting:
-            ask.ours = ask.ours or ask.held is held or ask.run in held.nested
-        for run in held.nested:
-            self._abandon(run)
+            ask.ours = ask.ours or ask.held is held
+        paid = held.run.paid
 
         def move() -> None:
             held.state, held.moved = "moved", True
-            run: Run | None = held.run
-            while run is not None:
-                run.away = plus(run.away, held.cap)
-                outer = run.outer
-                if outer is not None:
-                    less = [a - min(a, b) for a, b in zip(outer.cap, held.cap, strict=True)]
-                    outer.cap = less[0], less[1]
-                run = None if outer is None else outer.run
+            if paid:
+                held.prepaid, held.cap = held.cap, NOTHING
+            else:
+                self._take_out(held)
             held.run.book.move(held.lease, held.run.account.book)
 
         self.step(move)
         self.reached.add("detached" if held.run.outer is None else "detached in a nested run")
+        if paid:
+            self.reached.add("detached when it was paid for")
+
+    def _take_out(self, held: Held) -> None:
+        """It stands with the account from now on, and is outstanding in all runs around it."""
+        run: Run | None = held.run
+        while run is not None:
+            run.away = plus(run.away, held.cap)
+            outer = run.outer
+            run = None
+            if outer is not None:
+                less = [a - min(a, b) for a, b in zip(outer.cap, held.cap, strict=True)]
+                outer.cap = less[0], less[1]
+                run = None if outer.moved else outer.run
 
     @precondition(lambda self: any(self._may_close(run) for run in self.runs))
     @rule(number=which)
@@ -587,6 +601,9 @@ class TreeMachine(RuleBasedStateMachine):
                 if held.state == "closed"
             ]
             promised = plus(*kept, place.reserved())
+            run = next((run for run in self.runs if run.book is place.node), None)
+            if run is not None and run.paid:
+                continue
             own = next((r.spent for r in self.held if r.lease.pool is place.node), None)
             if own is None:  # who has overspent a lease has nothing left to promise
                 assert within(promised, place.limits()), f"{place.node.name}: {promised}"
@@ -595,6 +612,8 @@ class TreeMachine(RuleBasedStateMachine):
     def all_sums_are_those_of_the_model(self) -> None:
         for run in self.runs:
             place = self.places[run.book]
+            if run.paid:
+                continue  # what it shows then is nobody's business any more
             assert known(run.book.settled) == place.settled(), f"{run.book.name} settled"
             assert known(run.book.reserved) == place.reserved(), f"{run.book.name} reserved"
         for account in self.accounts:
@@ -671,5 +690,6 @@ def test_the_tree_keeps_to_the_model() -> None:
         "a nested run was abandoned",
         "detached",
         "detached in a nested run",
+        "detached when it was paid for",
         "settled late",
     }, "the random walks did not get everywhere"
