@@ -81,6 +81,7 @@ class Crew(Places):
         cleanups: clean-up under way, which the stop limits.
         children: runs that were started through a thread, or by no candidate. None of the scopes
             of candidates is around those, so they have to be stopped by name.
+        below: runs that its callbacks have started and that have not ended.
         selects: whether it is a child that a selector has started.
         field_open: whether the nursery of the seats has not been closed yet.
         refused: uses of a context after its candidate's end.
@@ -129,6 +130,7 @@ class Crew(Places):
         self.field_open = True
         self.cleanups = Cleanups(self)
         self.children: set[Crew] = set()
+        self.below: set[Crew] = set()
         self.free_slots = self.lost_slots = 0
         self.refused = self.unheard = 0
         self.why = ""

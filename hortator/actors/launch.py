@@ -129,6 +129,8 @@ def launch(
     context.run(current.set, None)
     run.parent, run.account = parent, account or workplace.account
     run.adopted = adopted
+    if parent is not None:
+        parent.below.add(run)
     if parent is not None and (adopted or attempt is None):
         parent.children.add(run)
         run.selects = attempt is None and parent.is_selecting
@@ -220,7 +222,8 @@ def _attach_observers(
     run: Run, workplace: Workplace, observers: Sequence[Observer], strict: bool, span: Window
 ) -> None:
     """The runtime's observers, the run's own, and those of the runs around it."""
-    own = [workplace.open_observer(each, run.context.copy()) for each in observers]
+    # In the context of the call: what an observer starts is no part of the run that it observes.
+    own = [workplace.open_observer(each, contextvars.copy_context()) for each in observers]
     mine = [Subscription(each, run.wake) for each in own]
     run.prepare(
         [*(Subscription(each, run.wake) for each in workplace.observers), *mine],

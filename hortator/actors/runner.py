@@ -235,9 +235,9 @@ async def _unwind(run: Run) -> None:
     assert grace is not None
     # Most often there is nothing left but for tasks to return, which takes no time.
     await _passes_while(lambda: not state.flying and _leaving(run))
-    if state.flying or _leaving(run):
+    if state.flying or run.below or _leaving(run):
         with trio.move_on_at(grace.work_until, shield=True):
-            while state.flying or _leaving(run):
+            while state.flying or run.below or _leaving(run):
                 await run.heard()
     await _last_passes(run, lambda seat: True)
     now = trio.current_time()

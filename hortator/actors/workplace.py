@@ -232,6 +232,8 @@ class Workplace:
                 self._unraised.append(run.state.interrupt)
             if run.parent is not None:
                 run.parent.children.discard(run)
+                run.parent.below.discard(run)
+                run.parent.wake()
 
     def unraised(self) -> BaseException | None:
         """What ended a run from inside a callback, and no `result()` has raised."""

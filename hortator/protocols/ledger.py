@@ -27,6 +27,7 @@ from hortator.protocols.usage import (
     exact,
     fault,
     minus,
+    most,
     plus,
     told,
 )
@@ -285,7 +286,7 @@ class Book(Tally):
         with self._lock:
             lease.number = to.granted
         lease.moved = True
-        if any(pool.closed for pool in self.pools):
+        if any(pool.paid for pool in self.pools):
             # Whoever it was drawn from has ended, and was charged all that it covers.
             self._let_go(lease)
         if lease.pool is not None:
@@ -303,6 +304,7 @@ class Book(Tally):
 
     def _let_go(self, lease: Lease) -> None:
         cap, lease.cap = lease.cap, NOTHING
+        lease.prepaid = most(lease.prepaid, cap)
         for position, amount in enumerate(cap):
             self._other_reserved[position] -= amount
 

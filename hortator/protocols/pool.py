@@ -105,6 +105,11 @@ class Pool(Node):
         self.closed = False
 
     @property
+    def paid(self) -> bool:
+        """Whether somebody has been charged already for all that is held below."""
+        return False
+
+    @property
     def capped(self) -> tuple[int, ...]:
         """Positions of the dimensions in which a lease below is a cap."""
         return tuple(position for position, _ in self.limits)
@@ -167,6 +172,7 @@ class NestedBook(Protocol):
     """A book, as the pools above it see it."""
 
     reported: Amounts
+    pools: tuple[Pool, ...]
 
     @property
     def settled(self) -> Amounts:
@@ -222,6 +228,13 @@ class LeasePool(Pool):
         self.lease, self.book = lease, book
         self.books = []
         self.final = {}
+
+    @property
+    def paid(self) -> bool:
+        """Whether its candidate has ended, or one further up whose lease it came from."""
+        if self.closed or self.lease.moved:
+            return self.closed
+        return any(pool.paid for pool in self.book.pools)
 
     @property
     def capped(self) -> tuple[int, ...]:
