@@ -303,7 +303,8 @@ class Book(Tally):
         answer_waiting((self, *self.pools))
 
     def _let_go(self, lease: Lease) -> None:
-        cap, lease.cap = lease.cap, NOTHING
+        # Nothing, but not *the* nothing, which may be the common cap of the other book.
+        cap, lease.cap = lease.cap, (*NOTHING,)
         lease.prepaid = most(lease.prepaid, cap)
         for position, amount in enumerate(cap):
             self._other_reserved[position] -= amount

@@ -27,9 +27,9 @@ async def test_what_an_observer_starts_goes_on_when_the_run_is_over(
 
         def follow_up(event: Any) -> None:
             if event.kind == "ended":
-                started.append(runtime.start(job(generate=slowly, n=1), "after"))
+                started.append(runtime.start(job(generate=slowly, n=1), 7))
 
         result = await runtime.run(job(n=1), "first", observers=[follow_up])
         assert result.elapsed == 0, "the run waited for what its observer had started"
         assert "/" not in started[0].run_id, "it is no nested run"
-        assert (await started[0].result()).output == "after"
+        assert (await started[0].result()).output == 7
