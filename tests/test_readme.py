@@ -1,9 +1,11 @@
 """The README tells the truth: what it shows is run, and what it names exists.
 
 * Each block of Python is a whole program. It runs as a process of its own, and prints what the
-  text block behind it shows; so does the example of `hortator run`.
+  text block behind it shows, but for seconds that it measured; so does the example of
+  `hortator run`.
 * The two commands that set everything up are run by `.ci/run`; here, what they name is looked up.
-* The tables of statuses and stop reasons are compared with the library's.
+* The tables of statuses, stop reasons, rules and selectors are compared with the library's.
+* The drawing in CONTRIBUTING.md names functions, and each is in the file that it says.
 * Flags, arguments, members, classes, defaults, files and links that it names are looked up.
 * The number of blocks of each kind is pinned, so that none comes in that no test looks at.
 """
@@ -19,8 +21,9 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import trio
@@ -32,6 +35,7 @@ from hortator.actors import process
 from hortator.actors.cli import demo
 from hortator.actors.cli.app import app
 from hortator.protocols import errors
+from hortator.protocols.consensus import stability
 from hortator.protocols.deadlines import MARGIN_SHARE, PER_CANDIDATE, WORK_SHARE
 from hortator.protocols.stopping import CUT_SHORT, StopReason
 from hortator.protocols.tsp import BERLIN52_OPTIMUM, parse, read_tour, tour_length
@@ -46,9 +50,6 @@ INLINE: list[str] = re.findall(r"`([^`\n]+)`", PROSE)
 
 LIMIT = 30
 """Seconds for one program. Each takes two at the most, beside the imports."""
-
-LATER = {"vote_decided", "consistency", "selector_declined", "selection_failed"}
-"""Stop reasons that nothing delivers yet: the README is silent about them."""
 
 
 def blocks(kind: str) -> list[str]:
@@ -84,10 +85,24 @@ from hortator.actors.cli import main
 
 raise SystemExit(main(["demo", "-n", "1", "--seed", "1", "--timeout", "25"]))
 """
+BLOCKED = next(text for text in blocks("text") if text.startswith("the event loop"))
+BLOCKS_THE_LOOP = """
+import time, trio
+from hortator import BestOfN, open_runtime, plurality_vote
+
+async def generate(request, ctx):
+    time.sleep(0.8)
+
+async def main():
+    async with open_runtime() as runtime:
+        await runtime.run(BestOfN(generate=generate, select=plurality_vote(), n=1), "")
+
+trio.run(main)
+"""
 
 
 def test_the_number_of_blocks() -> None:
-    assert Counter(kind for kind, _ in BLOCKS) == {"sh": 3, "python": 7, "text": 10}
+    assert Counter(kind for kind, _ in BLOCKS) == {"sh": 3, "python": 10, "text": 14}
     assert TEXT.count("```") == 2 * len(BLOCKS), "a fence is not closed, or is indented"
 
 
@@ -104,7 +119,7 @@ for number, code in enumerate(sys.argv[2:]):
         file = os.open(f"{number}.txt", os.O_CREAT | os.O_WRONLY)
         os.dup2(file, 1)
         os.dup2(file, 2)
-        exec(compile(code, f"<program {number} of the README>", "exec"), {"__name__": "__main__"})
+        exec(compile(code, "program.py", "exec"), {"__name__": "__main__"})
         sys.exit()
 while True:
     os.wait()
@@ -114,11 +129,13 @@ while True:
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each program prints, errors included: a process each, all at the same time."""
-    folder, programs = tmp_path_factory.mktemp("printed"), [*PROGRAMS, SHORT_DEMO]
+    folder = tmp_path_factory.mktemp("printed")
+    programs = [*PROGRAMS, SHORT_DEMO, BLOCKS_THE_LOOP]
+    paths, plain = os.pathsep.join(sys.path), {"COLUMNS": "80", "TERM": "dumb"}  # for Rich
     subprocess.run(
         [sys.executable, "-W", "error", "-c", STARTER, str(LIMIT), *programs],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, **plain, "PYTHONPATH": paths},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=2 * LIMIT,
@@ -127,9 +144,19 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {code: (folder / f"{i}.txt").read_text() for i, code in enumerate(programs)}
 
 
+def unmeasured(text: str) -> list[str]:
+    """The lines of a text, without seconds that were measured and blanks at the ends of lines."""
+    text = re.sub(r"\b\d+\.\d\d(?= s\b)|(?<=  )\d+\.\d\d\b", "?", text)
+    return [line.rstrip() for line in text.splitlines()]
+
+
 @pytest.mark.parametrize("code", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_a_program_prints_what_is_shown(code: str, printed: dict[str, str]) -> None:
-    assert printed[code] == shown_behind(code)
+    assert unmeasured(printed[code]) == unmeasured(shown_behind(code))
+
+
+def test_the_warning_of_the_watchdog_is_as_it_is_shown(printed: dict[str, str]) -> None:
+    assert shapes(printed[BLOCKS_THE_LOOP]) == shapes(BLOCKED)
 
 
 def test_the_command_line_prints_what_is_shown(tmp_path: Path) -> None:
@@ -232,8 +259,26 @@ def test_every_status_is_explained_once() -> None:
 def test_every_stop_reason_is_explained_once() -> None:
     told = {row[0].strip("`"): row[-1] for row in rows(section("### How a run ends"))[1:]}
     assert len(told) == len(rows(section("### How a run ends"))) - 1
-    assert told.keys() == set(get_args(StopReason)) - LATER
+    assert told.keys() == set(get_args(StopReason))
     assert {reason for reason, partial in told.items() if partial == "yes"} == CUT_SHORT
+
+
+@pytest.mark.parametrize(
+    ("heading", "kinds"),
+    [
+        ("### Stopping early", {"StopRule"}),
+        ("### Votes, and other ways to choose", {"InPlace", "Asks"}),
+    ],
+)
+def test_every_rule_and_selector_is_explained_once(heading: str, kinds: set[str]) -> None:
+    made = [
+        name
+        for name, each in vars(hortator).items()
+        if inspect.isfunction(each) and each.__annotations__.get("return") in kinds
+    ]
+    named = [re.match(r"`(\w+)\(", row[0]) for row in rows(section(heading))[1:]]
+    assert sorted(each[1] for each in named if each) == sorted(made)
+    assert len(made) > 5
 
 
 def test_the_tables_are_whole() -> None:
@@ -276,7 +321,8 @@ def test_the_members_exist() -> None:
 
 
 def test_the_arguments_exist() -> None:
-    takers = (BestOfN, Score, hortator.open_runtime, Runtime.run)
+    rules = (hortator.adaptive_consistency, hortator.successive_halving, hortator.weighted_vote)
+    takers = (BestOfN, Score, hortator.BatchScorer, hortator.open_runtime, Runtime.run, *rules)
     known = {name for taker in takers for name in inspect.signature(taker).parameters}
     named = {name for text in INLINE for name in re.findall(r"\b([a-z_]+)=", text)}
     assert named - known - {"detached"} == set()  # the last is a field of a record
@@ -287,7 +333,7 @@ def test_the_classes_and_functions_exist() -> None:
     places = (hortator, errors, process, trio, builtins)
     named = {name for text in INLINE for name in re.findall(r"\b[A-Z][a-z]+[A-Z]\w+", text)}
     called = {name for text in INLINE for name in re.findall(r"(?<![.\w])([a-z]\w+)\(", text)}
-    known = {"run", "result", *dir(RunHandle), "generate", "score"}
+    known = {"run", "result", *dir(RunHandle), "generate", "score", "build"}
     missing = [
         name for name in named | (called - known) if not any(hasattr(each, name) for each in places)
     ]
@@ -302,10 +348,29 @@ def test_the_defaults_are_right() -> None:
     }
     assert f"past its stop: {defaults['grace']} s," in PROSE
     assert f"({defaults['threads']} of them for a runtime" in PROSE
+    assert f"(watchdog=…)` says: {defaults['watchdog']} s," in PROSE
     assert f"first {WORK_SHARE:.0%} are for work".replace("%", " %") in PROSE
+    selecting = WORK_SHARE + (1 - WORK_SHARE) / 2
+    assert f"until {selecting:.0%} of the grace".replace("%", " %") in PROSE
     assert f"more than {defaults['grace'] / PER_CANDIDATE:,.0f} candidates in flight" in PROSE
     assert f"it grows by {1000 * PER_CANDIDATE:g} ms for each" in PROSE
     assert MARGIN_SHARE == 0.1, "the README speaks of a tenth of the time left"
+
+
+@pytest.mark.parametrize("rule", [hortator.adaptive_consistency, hortator.successive_halving])
+def test_the_defaults_of_rules_are_right(rule: Callable[..., Any]) -> None:
+    defaults = {name: each.default for name, each in inspect.signature(rule).parameters.items()}
+    written = re.search(rf"`{rule.__name__}\((\w+)=([\d.]+)\)`", PROSE)
+    assert written
+    assert defaults[written[1]] == float(written[2])
+
+
+def test_so_many_votes_are_enough() -> None:
+    shown = re.findall(r"(\d+) (?:votes )?to (\d+)", section("### Stopping early"))
+    pairs = [(int(leader), int(runner_up)) for leader, runner_up in shown]
+    assert pairs == [(4, 0), (6, 1), (8, 2)]
+    for leader, runner_up in pairs:
+        assert stability(leader, runner_up) >= 0.95 > stability(leader - 1, runner_up)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -339,3 +404,21 @@ def test_what_a_page_tells_to_run_exists(page: str) -> None:
     modules = [f"{name.replace('.', '/')}.py" for name in re.findall(r"-m (tests\.[\w.]+)", text)]
     assert [name for name in [*scripts, *modules] if not (ROOT / name).is_file()] == []
     assert scripts
+
+
+@pytest.mark.source
+def test_the_drawing_of_a_lease_names_what_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    stops = re.findall(r"((?:actors|protocols)/\w+\.py) {2,}(\S.*)$", text, re.MULTILINE)
+    missing = [
+        (file, name)
+        for file, names in stops
+        for name in re.split(r"[.,] ?", names)
+        if not re.search(rf"^ *(?:async )?(?:def|class) {name}\b", read(file), re.MULTILINE)
+    ]
+    assert missing == []
+    assert len(stops) > 30
+
+
+def read(file: str) -> str:
+    return (ROOT / "hortator" / file).read_text(encoding="utf-8")

@@ -79,8 +79,10 @@ class Crew(Places):
         lost_slots: slots held for ever by candidates that were given up.
         grace: set once, when the run is told to stop or all its work has ended.
         cleanups: clean-up under way, which the stop limits.
-        children: runs that candidates have started through a thread. None of our scopes is
-            around those, so they have to be stopped by name.
+        children: runs that were started through a thread, or by no candidate. None of the scopes
+            of candidates is around those, so they have to be stopped by name.
+        below: runs that its callbacks have started and that have not ended.
+        selects: whether it is a child that a selector has started.
         field_open: whether the nursery of the seats has not been closed yet.
         refused: uses of a context after its candidate's end.
         unheard: events that a receiver of `handle.events()` was too slow for.
@@ -90,6 +92,7 @@ class Crew(Places):
     """
 
     services: Services
+    selects: bool = False
     account: Account
     context: contextvars.Context
     score: Callable[[Crew, Seat, Attempt], Awaitable[None]]
@@ -127,6 +130,7 @@ class Crew(Places):
         self.field_open = True
         self.cleanups = Cleanups(self)
         self.children: set[Crew] = set()
+        self.below: set[Crew] = set()
         self.free_slots = self.lost_slots = 0
         self.refused = self.unheard = 0
         self.why = ""
@@ -254,6 +258,8 @@ class Crew(Places):
             self._field.cancel_scope.cancel(f"{self._name}: {self.why or state.stop_reason}")
         self.cut_waiting(now)
         for child in tuple(self.children):
+            if child.selects:
+                continue  # a selector has time left after a stop
             child.state.stop("cancelled", now)
         self.wake()
 
@@ -311,7 +317,16 @@ class Crew(Places):
         attempt.suspended = True
         state.flush()
         try:
-            value = await thread.run(role.function, args, attempt.space, may_start)
+            book, lease = attempt.book, attempt.lease
+            value = await thread.run(
+                role.function,
+                args,
+                attempt.space,
+                may_start,
+                # Those who have the threads may wait for what this one holds.
+                on_queue=lambda: book.rest(lease),
+                on_served=lambda: book.resume(lease),
+            )
         finally:
             seat.thread = None
         if inspect.isawaitable(value) and not attempt.ended:

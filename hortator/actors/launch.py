@@ -113,7 +113,7 @@ def launch(
         return max(0.0, parent.grace.work_until - at) / 2
 
     adopted = parent is not None and not parent.is_around(trio.lowlevel.current_task())
-    span = _span(job, min(grace, most, half_of_parent(trio.current_time())), origin, adopted)
+    span = _span(job, min(grace, most, half_of_parent(trio.current_time())), parent, attempt)
 
     def room(at: float) -> float:
         """The most that a grace which begins at `at` may be."""
@@ -128,8 +128,12 @@ def launch(
     context.run(_run.set, run)
     context.run(current.set, None)
     run.parent, run.account = parent, account or workplace.account
-    if parent is not None and adopted:
+    run.adopted = adopted
+    if parent is not None:
+        parent.below.add(run)
+    if parent is not None and (adopted or attempt is None):
         parent.children.add(run)
+        run.selects = attempt is None and parent.is_selecting
     purse = _purse(job, near, attempt)
     run.nested = purse is not None
     run.adopt(
@@ -152,14 +156,13 @@ def launch(
     return run
 
 
-def _span(job: BestOfN[Any, Any], grace: float, origin: Origin, adopted: bool) -> Window:
-    outer, run, attempt = trio.current_effective_deadline(), origin.run, origin.attempt
-    # Not all of these are scopes around us: a thread has none, and a shield hides them. A selector
-    # may go on after the deadline; its own scope says for how long.
-    if run is not None and (attempt is not None or adopted):
-        outer = min(outer, run.state.deadline)
-    if attempt is not None and attempt.limit is not None:
-        outer = min(outer, attempt.limit)
+def _span(
+    job: BestOfN[Any, Any], grace: float, parent: Run | None, attempt: Attempt | None
+) -> Window:
+    outer = trio.current_effective_deadline()
+    # Not all of these are scopes around us: a thread has none, and a shield hides them.
+    if parent is not None:
+        outer = min(outer, parent.latest(attempt))
     return window(trio.current_time(), job.timeout, outer, grace)
 
 
@@ -219,7 +222,8 @@ def _attach_observers(
     run: Run, workplace: Workplace, observers: Sequence[Observer], strict: bool, span: Window
 ) -> None:
     """The runtime's observers, the run's own, and those of the runs around it."""
-    own = [workplace.open_observer(each, run.context.copy()) for each in observers]
+    # In the context of the call: what an observer starts is no part of the run that it observes.
+    own = [workplace.open_observer(each, contextvars.copy_context()) for each in observers]
     mine = [Subscription(each, run.wake) for each in own]
     run.prepare(
         [*(Subscription(each, run.wake) for each in workplace.observers), *mine],

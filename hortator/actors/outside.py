@@ -18,6 +18,7 @@ from hortator.actors.crew import Crew
 from hortator.actors.jobcall import JobCall
 from hortator.actors.mailbox import waiting
 from hortator.protocols.asking import Asking, Raised, build_each
+from hortator.protocols.attempt import Attempt
 from hortator.protocols.deadlines import Grace, Window
 from hortator.protocols.stopping import StopReason
 
@@ -61,6 +62,22 @@ class Caller(Crew):
         while each is not None and each is not calls:
             each = None if each.parent_nursery is None else each.parent_nursery.parent_task
         return each is not None or super().is_around(task)
+
+    def latest(self, attempt: Attempt | None) -> float:
+        """When a run has to be over that is started by a candidate, or (None) by something else.
+
+        A selector may go on after the deadline; its own limit says for how long.
+        """
+        if attempt is not None:
+            limit = math.inf if attempt.limit is None else attempt.limit
+            return min(self.state.deadline, limit)
+        selecting = self.call if self.is_selecting else None
+        return self.state.deadline if selecting is None else selecting.limit
+
+    @property
+    def is_selecting(self) -> bool:
+        """Whether a selector is at work."""
+        return self.call is not None and not self.call.over and self.call.phase == "selecting"
 
     def ask(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Call code of the user's that belongs on the loop, such as a key function.

@@ -92,6 +92,7 @@ class Places:
         while self.unscored and self.scoring < self.places and not self.batched:
             attempt = self._next()
             if not attempt.ended:  # it may have been cut while it waited
+                attempt.book.resume(attempt.lease)
                 self.scoring += 1
                 return attempt
         return None
@@ -107,6 +108,7 @@ class Places:
             if self.state.late(attempt, now):
                 self.state.cut(attempt, now)
             else:
+                attempt.book.resume(attempt.lease)
                 attempts.append(attempt)
         return Batch(attempts) if attempts else None
 
@@ -144,6 +146,8 @@ class Places:
         self.unscored += 1
         self._scorer.send_nowait(Finished(attempt))
         if self.gathering is None:
+            # Until then it goes on no more than those do whose place it waits for.
+            attempt.book.rest(attempt.lease)
             self.offer_places()
 
     def _next(self) -> Attempt:

@@ -54,6 +54,7 @@ class Run(Caller):
         finished: set when there is a result or an error.
         parent: the run whose candidate started this one.
         nested: whether it draws on the lease of the candidate that started it.
+        adopted: whether none of its parent's scopes is around whoever started it: a thread.
         aside: the lease that was set aside for it, if no candidate has started it.
         passed_on: the subscriptions that nested runs tell, too.
         result: the result; set also when there is a failure to raise.
@@ -67,6 +68,7 @@ class Run(Caller):
     window: Window
     finished: trio.Event
     nested: bool
+    adopted: bool
     aside: Lease | None = None
     passed_on: tuple[Subscription, ...]
 
@@ -144,6 +146,7 @@ async def runner(run: Run) -> None:
         await _unwind(run)
         if state.choice is None:
             await run.select()
+        _leave_children(run)
         state.close(trio.current_time(), state.selected)
         await _deliver(run)
     except Exception as bug:  # noqa: BLE001
@@ -153,6 +156,16 @@ async def runner(run: Run) -> None:
     run.result = _result(run)
     run.failure = _failure(run)
     run.finished.set()
+
+
+def _leave_children(run: Run) -> None:
+    """Stop the runs that outlive whoever started them; what they hold is the runtime's then."""
+    for child in tuple(run.children):
+        child.state.stop("cancelled", trio.current_time())
+        if isinstance(child, Run) and child.aside is not None:
+            book = run.state.book
+            if book.open.get(child.aside.number) is child.aside:
+                book.move(child.aside, run.account.book)
 
 
 async def _work(run: Run) -> None:
@@ -222,9 +235,9 @@ async def _unwind(run: Run) -> None:
     assert grace is not None
     # Most often there is nothing left but for tasks to return, which takes no time.
     await _passes_while(lambda: not state.flying and _leaving(run))
-    if state.flying or _leaving(run):
+    if state.flying or run.below or _leaving(run):
         with trio.move_on_at(grace.work_until, shield=True):
-            while state.flying or _leaving(run):
+            while state.flying or run.below or _leaving(run):
                 await run.heard()
     await _last_passes(run, lambda seat: True)
     now = trio.current_time()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,10 @@ from hortator.protocols.errors import NoThreadLeft, RunStopping
 
 GIVEN_UP = object()
 """Instead of a value: nobody waits for the thread any more, and it will report by itself."""
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 class Threads:
@@ -39,6 +44,15 @@ class Threads:
         self.limiter = trio.CapacityLimiter(total)
         self.abandoned: dict[ThreadCall, str] = {}
         self.queued: set[trio.CancelScope] = set()
+
+    @contextmanager
+    def lent(self) -> Generator[None]:
+        """One thread more, while one of them does nothing but wait for work that may need one."""
+        self.limiter.total_tokens += 1
+        try:
+            yield
+        finally:
+            self.limiter.total_tokens -= 1
 
     def none_left(self) -> bool:
         """Whether every thread is held by detached work."""
@@ -92,6 +106,8 @@ class ThreadCall:
         args: tuple[Any, ...],
         context: contextvars.Context,
         may_start: Callable[[], bool],
+        on_queue: Callable[[], None] = _nothing,
+        on_served: Callable[[], None] = _nothing,
     ) -> Any:
         """Run it and wait for it. Cancelling cuts the wait for a token, not the thread.
 
@@ -100,6 +116,7 @@ class ThreadCall:
             args: its arguments.
             context: where it runs.
             may_start: asked in the thread, right before the callback's first line.
+            on_queue: called if it has to wait for a thread; `on_served` when that wait is over.
 
         Returns:
             The value, or `Failed`, or `Interrupt`, or `GIVEN_UP`.
@@ -112,10 +129,13 @@ class ThreadCall:
             return threads.refusal()
         with trio.CancelScope() as queue:
             threads.queued.add(queue)
+            if not threads.limiter.available_tokens:
+                on_queue()
             try:
                 await threads.limiter.acquire_on_behalf_of(self)
             finally:
                 threads.queued.discard(queue)
+                on_served()
         if queue.cancelled_caught:
             return threads.refusal()
 

@@ -227,17 +227,13 @@ class Workplace:
             await runner(run)
         finally:
             self.runs.discard(run)
-            if run.aside is not None and run.parent is not None:
-                book = run.parent.state.book
-                book.settle(run.aside, generated=False, scored=False, cut=False)
-            if run.nested:
-                run.account.book.absorb_marks(run.state.book)
-            else:
-                run.account.end(run.state.book)
+            run.account.end(run.state.book, run.aside, nested=run.nested)
             if run.state.interrupt is not None:
                 self._unraised.append(run.state.interrupt)
             if run.parent is not None:
                 run.parent.children.discard(run)
+                run.parent.below.discard(run)
+                run.parent.wake()
 
     def unraised(self) -> BaseException | None:
         """What ended a run from inside a callback, and no `result()` has raised."""

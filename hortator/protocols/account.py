@@ -10,7 +10,7 @@ from hortator.protocols.attribution import Attribution, node, sum_of
 from hortator.protocols.budget import Budget, limits_of
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.interfaces import Remaining
-from hortator.protocols.ledger import Book
+from hortator.protocols.ledger import Book, Lease
 from hortator.protocols.pool import Pool
 from hortator.protocols.usage import DIMENSIONS, NOTHING, Usage, UsageReport, dollars, minus, plus
 
@@ -113,10 +113,27 @@ class Account:
         """A run of its own has started (a nested one draws on a lease instead)."""
         self._live[book] = None
 
-    def end(self, book: Book) -> None:
-        """Such a run has ended: take its sums over."""
-        del self._live[book]
-        self.book.absorb(book)
+    def end(self, book: Book, aside: Lease | None = None, *, nested: bool = False) -> None:
+        """A run has ended: take its sums over, if nobody else did.
+
+        Args:
+            book: of the run.
+            aside: the lease that was set aside for it, if it was.
+            nested: whether it has drawn on a lease.
+        """
+        if not nested:
+            del self._live[book]
+            self.book.absorb(book)
+            return
+        self.book.absorb_marks(book)
+        if any(book.unclaimed):
+            self.book.charge_late(book.unclaimed)
+            self.settled_late(book.unclaimed)
+        if aside is not None and aside.pool is not None:
+            home = aside.pool.book
+            settled = home.settle(aside, generated=False, scored=False, cut=False)
+            if home is self.book and settled is not None:
+                self.settled_late(settled.charged)
 
     def settled_late(self, charged: tuple[int, ...]) -> None:
         """Detached work of one of its runs has ended, and was charged this."""

@@ -9,6 +9,7 @@ from hortator.protocols.candidate import Effect, EffectKind, EffectState, Status
 from hortator.protocols.lease import Lease
 from hortator.protocols.ledger import Book
 from hortator.protocols.scoring import Score
+from hortator.protocols.usage import Amounts
 
 
 class Declared:
@@ -35,8 +36,13 @@ class NestedRun(Protocol):
         """Whoever started it has ended: stop it, if it goes on."""
         ...
 
-    def attribution(self) -> Attribution:
-        """What it came to; what it still holds is taken as spent."""
+    @property
+    def book(self) -> Book:
+        """Its leases."""
+        ...
+
+    def attribution(self, charged: Amounts) -> Attribution:
+        """Who was charged what, of what the candidate was charged for it."""
         ...
 
 

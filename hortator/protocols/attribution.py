@@ -79,11 +79,13 @@ def sum_of(parts: Iterable[Attribution]) -> Amounts:
     return total
 
 
-def of_run(run_id: str, charged: Amounts, candidates: Iterable[Candidate[Any]]) -> Attribution:
+def of_run(
+    run_id: str, charged: Amounts, candidates: Iterable[Candidate[Any]], rest: str = "choosing"
+) -> Attribution:
     """The tree of one run, of its records and of what it was charged as a whole."""
     if not any(charged):
         return Attribution(run_id, _NO_USAGE)
-    return node(run_id, charged, map(of_candidate, candidates), "choosing")
+    return node(run_id, charged, map(of_candidate, candidates), rest)
 
 
 def of_candidate(candidate: Candidate[Any]) -> Attribution:

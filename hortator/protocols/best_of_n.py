@@ -99,9 +99,9 @@ class BestOfN(Generic[Req, Out]):
             `select(request, candidates)`, sync (in a worker thread) or async: it gets all n
             records and returns one of them, its index, or None to decline. If it raises, or what
             it returns is not eligible, the selection has failed. It is called only if somebody is
-            eligible. When a stop or the deadline comes it gets at least 40 % of the grace; then it
-            is cut, and the built-in order decides (as it does if the run was cut short and it
-            raises): `selected_by` is "fallback".
+            eligible. When a stop or the deadline comes it has until 90 % of the grace are over;
+            then it is cut, and the built-in order decides (as it does if the run was cut short
+            and it raises): `selected_by` is "fallback".
         stop: what ends the run early; `all_candidates()`, nothing, by default.
         on_early_stop: whether a run that is cut short selects the best so far, or nothing.
         side_effects: "isolate" blocks writes declared with `ctx.effect`.

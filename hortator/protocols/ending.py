@@ -21,7 +21,7 @@ from hortator.protocols.result import Snapshot
 from hortator.protocols.roster import Roster
 from hortator.protocols.selection import first_of
 from hortator.protocols.stopping import CUT_SHORT, StopReason
-from hortator.protocols.usage import Usage, exact, plus
+from hortator.protocols.usage import Amounts, Usage, exact
 
 _NO_USAGE = Usage()
 
@@ -131,11 +131,14 @@ class Ending(Roster):
     def _is_to_fail(self) -> bool:
         return self.job.on_early_stop == "fail" and self.reason(0) in CUT_SHORT
 
-    def attribution(self) -> Attribution:
-        """What the run came to; what it still holds is taken as spent if it has not ended."""
-        book = self.book
-        charged = book.settled if self.closed else plus(book.settled, book.promised)
-        return of_run(self.run_id, charged, self.candidates())
+    def attribution(self, charged: Amounts) -> Attribution:
+        """Who was charged what, when the candidate that started this run has ended.
+
+        Args:
+            charged: what that candidate was charged for it.
+        """
+        rest = "choosing" if self.closed else "still at work"
+        return of_run(self.run_id, charged, self.candidates(), rest)
 
     def close(self, now: float, selected: int | None) -> RunFinished:
         """Skip what never started, freeze the book and make the terminal event."""

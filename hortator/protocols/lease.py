@@ -134,8 +134,10 @@ def come_to(lease: Lease, generated: bool, scored: bool, cut: bool) -> Settled:
     unsure = "scoring" in doubtful or cut
     expected = minus(rates.scoring, minus(lease.ceded, rates.generation))
     second, guessed_too = _phase(lease.scoring, below_scoring, expected, scored, unsure)
+    charged = plus(first, second)
     return Settled(
-        minus(plus(first, second), lease.prepaid),
+        # What has moved out of its run is charged only what that run was not charged for it.
+        minus(charged, lease.prepaid) if lease.moved else charged,
         lease.reported if pool is None else plus(lease.reported, pool.reported),
         guessed or guessed_too or (pool is not None and pool.estimated),
         minus(second, below_scoring or NOTHING),

@@ -27,6 +27,7 @@ from hortator.protocols.usage import (
     exact,
     fault,
     minus,
+    most,
     plus,
     told,
 )
@@ -93,7 +94,7 @@ class Book(Tally):
             waiter.granted = False
         else:
             # It will be settled the long way, where asks that still wait are withdrawn.
-            self._set_apart(lease)
+            self.set_apart(lease)
             waiter.ask()
         return waiter
 
@@ -129,7 +130,7 @@ class Book(Tally):
 
     def rest(self, lease: Lease) -> None:
         """Count an open lease as one whose holder waits: for others of its run, not for more."""
-        self._set_apart(lease)  # it is settled the long way, where that ends
+        self.set_apart(lease)  # it is settled the long way, where that ends
         Waiter(self, (self, *self.pools), lease.candidate, NOTHING, lease).rest()
 
     def resume(self, lease: Lease) -> None:
@@ -150,7 +151,7 @@ class Book(Tally):
             self.granted += 1
             self._hold(lease.cap)
             return
-        self._set_apart(lease)
+        self.set_apart(lease)
         self._free = self._free and not any(waiter.asked)
         lease.cap = plus(lease.cap, waiter.asked)
         for position, amount in enumerate(waiter.asked):
@@ -163,7 +164,7 @@ class Book(Tally):
     def pool_of(self, lease: Lease) -> LeasePool:
         """What the nested runs of a lease's holder draw on."""
         if lease.pool is None:
-            self._set_apart(lease)
+            self.set_apart(lease)
             lease.pool = LeasePool(lease, self)
         return lease.pool
 
@@ -236,11 +237,13 @@ class Book(Tally):
             return outcome
         for waiter in lease.asking:
             waiter.withdraw()
-        self._set_apart(lease)
+        self.set_apart(lease)
         if lease.pool is not None:
-            lease.pool.closed = True
+            lease.pool.close()
         with self._lock:
             outcome = come_to(lease, generated, scored, cut)
+        if lease.prepaid is not NOTHING and not lease.moved:
+            self.unclaimed = plus(self.unclaimed, minus(outcome.charged, lease.prepaid))
         self.reported = plus(self.reported, outcome.reported)
         self.other_estimated += outcome.estimated
         self._free = self._free and not any(outcome.charged)
@@ -278,12 +281,12 @@ class Book(Tally):
         for waiter in lease.asking:
             waiter.withdraw()
         del self.open[lease.number]
-        self._set_apart(lease)
+        self.set_apart(lease)
         self.moved += 1
         with self._lock:
             lease.number = to.granted
         lease.moved = True
-        if any(pool.closed for pool in self.pools):
+        if any(pool.paid for pool in self.pools):
             # Whoever it was drawn from has ended, and was charged all that it covers.
             self._let_go(lease)
         if lease.pool is not None:
@@ -300,16 +303,27 @@ class Book(Tally):
         answer_waiting((self, *self.pools))
 
     def _let_go(self, lease: Lease) -> None:
-        lease.prepaid, lease.cap = lease.cap, NOTHING
-        for position, cap in enumerate(lease.prepaid):
-            self._other_reserved[position] -= cap
+        # Nothing, but not *the* nothing, which may be the common cap of the other book.
+        cap, lease.cap = lease.cap, (*NOTHING,)
+        lease.prepaid = most(lease.prepaid, cap)
+        for position, amount in enumerate(cap):
+            self._other_reserved[position] -= amount
+
+    def charge_late(self, amounts: Amounts) -> None:
+        """Charge what came after the end of whoever would have been charged it."""
+        self._free = self._free and not any(amounts)
+        for position, amount in enumerate(amounts):
+            self._other_settled[position] = min(MOST, self._other_settled[position] + amount)
+            self.overrun[position] += amount
+        for pool in self.pools:
+            pool.give_back(NOTHING, amounts)
 
     def shrink(self, lease: Lease, amounts: Amounts, to: NestedBook) -> None:
         """Take out of an open lease what stands in another book from now on.
 
         Here it is outstanding; unless it is this very book, where it is a lease of its own.
         """
-        self._set_apart(lease)
+        self.set_apart(lease)
         taken = tuple(map(min, lease.cap, amounts))
         lease.cap, lease.ceded = minus(lease.cap, taken), plus(lease.ceded, amounts)
         if to is self:

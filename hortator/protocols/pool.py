@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from hortator.protocols.budget import Limits
-from hortator.protocols.lease import Lease, Phase
-from hortator.protocols.usage import DIMENSIONS, NOTHING, Amounts, plus
+from hortator.protocols.lease import Lease, Phase, Settled
+from hortator.protocols.usage import DIMENSIONS, NOTHING, Amounts, most, plus
 
 if TYPE_CHECKING:
     from hortator.protocols.queue import Waiter
@@ -105,6 +105,11 @@ class Pool(Node):
         self.closed = False
 
     @property
+    def paid(self) -> bool:
+        """Whether somebody has been charged already for all that is held below."""
+        return False
+
+    @property
     def capped(self) -> tuple[int, ...]:
         """Positions of the dimensions in which a lease below is a cap."""
         return tuple(position for position, _ in self.limits)
@@ -167,6 +172,7 @@ class NestedBook(Protocol):
     """A book, as the pools above it see it."""
 
     reported: Amounts
+    pools: tuple[Pool, ...]
 
     @property
     def settled(self) -> Amounts:
@@ -174,13 +180,21 @@ class NestedBook(Protocol):
         ...
 
     @property
-    def promised(self) -> Amounts:
-        """What its open leases cover."""
+    def open(self) -> dict[int, Lease]:
+        """Its leases that are not settled, by number."""
         ...
 
     @property
     def estimated(self) -> int:
         """How many of its leases were charged by estimate."""
+        ...
+
+    def settle(self, lease: Lease, *, generated: bool, scored: bool, cut: bool) -> Settled | None:
+        """Close a lease and charge what its work came to."""
+        ...
+
+    def set_apart(self, lease: Lease) -> None:
+        """See to it that an open lease is settled by itself."""
         ...
 
     def shrink(self, lease: Lease, amounts: Amounts, to: NestedBook) -> None:
@@ -198,19 +212,29 @@ class LeasePool(Pool):
         lease: of the candidate.
         book: where that is open.
         books: of the nested runs, with the phase of the candidate that started each.
+        final: once it is closed, what each of these was charged at the candidate's end.
     """
 
     lease: Lease
     book: NestedBook
     books: list[tuple[Phase, NestedBook]]
+    final: dict[NestedBook, Amounts]
     limits: Limits
 
-    __slots__ = ("book", "books", "lease")
+    __slots__ = ("book", "books", "final", "lease")
 
     def __init__(self, lease: Lease, book: NestedBook) -> None:
         super().__init__(f"the lease of {lease.holder}", ())
         self.lease, self.book = lease, book
         self.books = []
+        self.final = {}
+
+    @property
+    def paid(self) -> bool:
+        """Whether its candidate has ended, or one further up whose lease it came from."""
+        if self.closed or self.lease.moved:
+            return self.closed
+        return any(pool.paid for pool in self.book.pools)
 
     @property
     def capped(self) -> tuple[int, ...]:
@@ -248,17 +272,26 @@ class LeasePool(Pool):
                 self.held[position] = max(0, self.held[position] - amount)
             self.book.shrink(self.lease, amounts, to)
 
-    def charged(self, phase: Phase) -> Amounts | None:
-        """What nested runs of this phase came to, None without any.
+    def close(self) -> None:
+        """The candidate has ended: what its runs still hold is taken as spent by it.
 
-        Once the lease is closed that is final: what they still hold is taken as spent.
+        Whatever they come to beyond that later is not the candidate's any more.
         """
+        self.closed = True
+        for _, book in self.books:
+            total = book.settled
+            for lease in book.open.values():
+                lease.prepaid = most(lease.cap, lease.reported)
+                book.set_apart(lease)
+                total = plus(total, lease.prepaid)
+            self.final[book] = total
+
+    def charged(self, phase: Phase) -> Amounts | None:
+        """What nested runs of this phase came to, None without any."""
         total = None
         for begun_in, book in self.books:
             if begun_in == phase:
-                total = plus(total or NOTHING, book.settled)
-                if self.closed:
-                    total = plus(total, book.promised)
+                total = plus(total or NOTHING, self.final[book] if self.closed else book.settled)
         return total
 
     @property
@@ -272,7 +305,7 @@ class LeasePool(Pool):
     @property
     def estimated(self) -> bool:
         """Whether some of what they are charged is an estimate."""
-        return any(book.estimated or (self.closed and any(book.promised)) for _, book in self.books)
+        return any(book.estimated or (self.closed and book.open) for _, book in self.books)
 
     def check(self) -> None:
         """Assert the second invariant; the first does not hold for who reports past a cap."""

@@ -132,6 +132,9 @@ class Roster(Feed):
         if status is not Status.ELIGIBLE:
             assert status in STEPS[attempt.status], f"{attempt.status} can't become {status}"
         was_cut = status is Status.CANCELLED or status is Status.TIMED_OUT
+        if attempt.nested is not None:
+            for run in attempt.nested:
+                run.abandon(now)  # what that settles at once is charged as it was
         if not attempt.generator_ran:  # no line of it ran, so nothing can be billed for it
             settled = attempt.book.settle(attempt.lease, generated=False, scored=False, cut=False)
         else:
@@ -142,7 +145,7 @@ class Roster(Feed):
             raise AssertionError(f"candidate {attempt.index} was settled twice")
         attempt.status, attempt.ended, attempt.over = status, True, True
         attempt.error = error
-        nested = () if attempt.nested is None else self._let_go(attempt.nested, now)
+        nested = () if attempt.nested is None else _charged(attempt, attempt.nested)
         self._record(attempt, settled, now, was_cut, detached=False, nested=nested)
         if self._after_end is not None:
             self._after_end(self.records[attempt.index], now)
@@ -190,12 +193,6 @@ class Roster(Feed):
         return self.request if self._built is None else self._request_of(index)
 
     # -- inside ----------------------------------------------------------------------------------
-
-    def _let_go(self, nested: list[NestedRun], now: float) -> tuple[Attribution, ...]:
-        """Stop what the candidate has started and left; what that holds is taken as spent."""
-        for run in nested:
-            run.abandon(now)
-        return tuple(run.attribution() for run in nested)
 
     def _if_late(self, attempt: Attempt, status: Status, now: float) -> Status:
         """Whatever ends at or after the deadline is timed out, unless a stop came before that."""
@@ -286,3 +283,10 @@ class Roster(Feed):
             and (self.next_index >= self.n or not self.admitting)
         ):
             self._on_idle()
+
+
+def _charged(attempt: Attempt, nested: list[NestedRun]) -> tuple[Attribution, ...]:
+    """What the runs that a candidate has started were charged, which was settled just now."""
+    pool = attempt.lease.pool
+    assert pool is not None
+    return tuple(run.attribution(pool.final[run.book]) for run in nested)

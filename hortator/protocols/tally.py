@@ -55,6 +55,7 @@ class Tally(Node):
         granted: how many leases there were; `settled_leases` and `moved` say what became of them.
         double_settlements: second settlements of one lease, which change nothing.
         malformed: reports that could not be true.
+        unclaimed: what leases came to beyond what was charged for them at their candidate's end.
         frozen: the run is over.
     """
 
@@ -71,6 +72,7 @@ class Tally(Node):
     double_settlements: int
     other_estimated: int
     malformed: list[Malformed]
+    unclaimed: Amounts
     frozen: bool
 
     __slots__ = (
@@ -96,6 +98,7 @@ class Tally(Node):
         "rates",
         "reported",
         "settled_leases",
+        "unclaimed",
     )
 
     def __init__(
@@ -121,6 +124,7 @@ class Tally(Node):
         self.granted = self.settled_leases = self.moved = self.double_settlements = 0
         self.other_estimated = 0
         self.malformed = []
+        self.unclaimed = NOTHING
         self.frozen = False
         self._lock = threading.Lock()
         self._common_open = self._common_settled = self._half_settled = 0
@@ -253,7 +257,7 @@ class Tally(Node):
                 fits = min(fits, left // each)
         return fits
 
-    def _set_apart(self, lease: Lease) -> None:
+    def set_apart(self, lease: Lease) -> None:
         """Sum this lease from now on, instead of counting it."""
         self._sure = 0
         if lease.cap is self.rates.combined:

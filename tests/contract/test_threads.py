@@ -143,9 +143,9 @@ async def test_what_is_sync_is_recognised(kind: str, monkeypatch: pytest.MonkeyP
     calls: list[ThreadCall] = []
     run = ThreadCall.run
 
-    async def counted(self: ThreadCall, *args: Any) -> Any:
+    async def counted(self: ThreadCall, *args: Any, **more: Any) -> Any:
         calls.append(self)
-        return await run(self, *args)
+        return await run(self, *args, **more)
 
     monkeypatch.setattr(ThreadCall, "run", counted)
     async with open_runtime() as runtime:

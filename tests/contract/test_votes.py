@@ -133,6 +133,22 @@ async def test_nothing_is_decided_by_the_deadline_itself(autojump_clock: MockClo
     assert (result.stop_reason, result.partial, result.output) == ("deadline", True, "a")
 
 
+async def test_nothing_is_decided_by_what_ends_late_before_the_runner_has_seen_the_deadline(
+    autojump_clock: MockClock,
+) -> None:
+    async def generate(request: Any, ctx: Any) -> str:
+        await trio.sleep(0.5 * (1 + ctx.index))
+        if ctx.index < 2:
+            return "a"
+        autojump_clock.jump(9)  # as a step that blocks the loop past the deadline
+        return "x"
+
+    # Two votes, and two that remain; with one of these late, one remains.
+    result = await run("aaxx", generate=generate, stop=vote_decided(), timeout=5)
+    assert (result.stop_reason, result.partial, result.output) == ("deadline", True, "a")
+    assert statuses(result) == ["eligible"] * 2 + ["timed_out"] * 2
+
+
 async def test_a_key_that_raises_is_not_counted_and_fails_the_selection(
     autojump_clock: MockClock,
 ) -> None:

@@ -7,12 +7,13 @@ only: on a loaded machine the watchdog's thread looks late.
 from __future__ import annotations
 
 import functools
+import gc
 import math
 import queue
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -32,6 +33,8 @@ from tests.contract.scenes import Record, by_output, job, statuses
 from tests.sweep import scheduler
 
 LIMIT = 0.04
+PATIENT = 0.3
+"""Where nothing blocks: no pause that others cause on a busy machine is so long."""
 HERE = re.escape(__file__)
 
 
@@ -282,38 +285,47 @@ async def test_what_was_found_can_be_read_after_the_runtime_was_left() -> None:
 # -- no false alarms -----------------------------------------------------------------------------
 
 
-async def test_many_short_steps_in_one_tick_are_no_block() -> None:
+@pytest.fixture
+def no_pause() -> Iterator[None]:
+    """A collection of garbage may take longer than the limit, and then it is a block."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def test_many_short_steps_in_one_tick_are_no_block(no_pause: None) -> None:
     """Each takes a fraction of the limit, all of them together many times as long."""
     ticks: list[float] = []
 
     async def short() -> None:
         await trio.lowlevel.checkpoint()  # all of them become runnable for the same tick
-        spin(LIMIT / 40)
+        spin(PATIENT / 25)
 
-    async with open_runtime(watchdog=LIMIT) as runtime:
+    async with open_runtime(watchdog=PATIENT) as runtime:
         async with trio.open_nursery() as nursery:
-            for _ in range(400):
+            for _ in range(80):
                 nursery.start_soon(short)
             began = time.monotonic()
         ticks.append(time.monotonic() - began)
         assert runtime.blocked == ()
-    assert ticks[0] > 5 * LIMIT, "there was no long tick to take for a block"
+    assert ticks[0] > 2 * PATIENT, "there was no long tick to take for a block"
 
 
-async def test_one_task_that_never_rests_is_no_block() -> None:
+async def test_one_task_that_never_rests_is_no_block(no_pause: None) -> None:
     """Its frames are the same at every look, but it lets the loop go all the time."""
-    async with open_runtime(watchdog=LIMIT) as runtime:
+    async with open_runtime(watchdog=PATIENT) as runtime:
         for _ in range(24):
-            spin(LIMIT / 3)
+            spin(PATIENT / 8)
             await trio.lowlevel.checkpoint()
         assert runtime.blocked == ()
 
 
-async def test_very_many_quick_candidates_are_no_block() -> None:
-    async with open_runtime(watchdog=0.1) as runtime:
-        result = await runtime.run(job(n=20_000, max_concurrency=100), "q")
+async def test_very_many_quick_candidates_are_no_block(no_pause: None) -> None:
+    async with open_runtime(watchdog=PATIENT) as runtime:
+        result = await runtime.run(job(n=5_000, max_concurrency=100), "q")
         assert runtime.blocked == ()
-    assert result.output == 19_999
+    assert result.output == 4_999
 
 
 async def test_a_loop_that_waits_is_no_block() -> None:

@@ -15,6 +15,7 @@ is imported here, once, and each run of pytest is a fork; what is tested is impo
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import re
@@ -64,21 +65,18 @@ def _play_all(mutants: Sequence[Mutant], folder: Path) -> int:
     tree = folder / "tree-1"
     _copy(tree)
     _import_what_all_need(folder)
-    names = list(dict.fromkeys(mutant.killed_by for mutant in mutants))
-    with _Pytest(tree, names, LIMIT_OF_ALL) as usual:
-        while not usual.over():
-            time.sleep(0.02)
-    if usual.code not in (0, 1):
-        _say("the tests can't be run on the tree as it is:", usual.output(), lines=60)
+    names = sorted({mutant.killed_by for mutant in mutants})
+    unchanged = _play_unchanged(tree, names)
+    if unchanged is None:
         return len(mutants)
-    print(f"unchanged: {len(names)} tests, {usual.seconds:.1f} s", flush=True)
     trees = [tree]
     for number in range(2, WORKERS + 1):
         trees.append(folder / f"tree-{number}")
         shutil.copytree(tree, trees[-1])  # compiled by now, so that nothing is compiled again
-    useless = [mutant for mutant in mutants if usual.failed(mutant.killed_by)]
+    useless = [mutant for mutant in mutants if mutant.killed_by in unchanged]
     for mutant in useless:
-        _say(f"NO USE {mutant.name}: {mutant.killed_by} fails without it", usual.output())
+        failure = unchanged[mutant.killed_by]
+        _say(f"NO USE {mutant.name}: {mutant.killed_by} fails without it", failure)
     left = iter([mutant for mutant in mutants if mutant not in useless])  # for whoever is free
     players = [_play(tree, left) for tree in trees]
     failed = len(useless)
@@ -94,6 +92,23 @@ def _play_all(mutants: Sequence[Mutant], folder: Path) -> int:
         for player in players:
             player.close()
     return failed
+
+
+def _play_unchanged(tree: Path, names: Sequence[str]) -> dict[str, str] | None:
+    """Run the tests on the tree as it is; what is printed of each that fails. None: they can't."""
+    shares = [names[number::WORKERS] for number in range(min(WORKERS, len(names)))]
+    with contextlib.ExitStack() as stack:
+        runs = [stack.enter_context(_Pytest(tree, share, LIMIT_OF_ALL)) for share in shares]
+        for run in runs:
+            while not run.over():
+                time.sleep(0.02)
+    for run in runs:
+        if run.code not in (0, 1):
+            _say("the tests can't be run on the tree as it is:", run.output(), lines=60)
+            return None
+    seconds = max(run.seconds for run in runs)
+    print(f"unchanged: {len(names)} tests, {seconds:.1f} s", flush=True)
+    return {name: run.output() for run in runs for name in names if run.failed(name)}
 
 
 def _copy(tree: Path) -> None:
@@ -117,12 +132,15 @@ def _import_what_all_need(folder: Path) -> None:
     empty = folder / "empty"
     empty.mkdir()
     os.chdir(empty)
-    import pydantic  # noqa: F401
+    import pydantic
     import pytest
     import trio.testing  # noqa: F401
 
+    pydantic.TypeAdapter(tuple[int, ...])  # it imports most of itself when that is made
     with contextlib.redirect_stdout(io.StringIO()):
         pytest.main(["--assert=plain", "-p", "no:cacheprovider", str(empty)])
+    gc.collect()
+    gc.freeze()  # each fork collects all its garbage, twice: not what all of them share, too
 
 
 def _play(tree: Path, mutants: Iterator[Mutant]) -> Generator[int, None, None]:
@@ -185,6 +203,8 @@ class _Pytest:
 
     def over(self) -> bool:
         """Whether it has ended; at its limit it is killed."""
+        if self._ended:
+            return True
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         self.seconds = time.monotonic() - self._began
         if pid:
@@ -229,6 +249,7 @@ def _be_pytest(tree: Path, tests: Sequence[str], printed: int) -> NoReturn:
         os.environ["PYTHONPATH"] = str(tree)
         os.environ["COLUMNS"] = "300"  # or pytest cuts the names of the tests
         os.environ.pop("PYTEST_ADDOPTS", None)
+        sys.dont_write_bytecode = False  # whatever the environment says: the trees are ours
         sys.path[:] = [str(tree), *(path for path in sys.path if path not in ("", str(ROOT)))]
         for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
             del sys.modules[name]  # ours are not those of the tree
