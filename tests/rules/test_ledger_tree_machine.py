@@ -195,7 +195,7 @@ small = st.sampled_from([0, 1, 1, 2, 3])
 amounts = st.tuples(small, small)
 more = st.tuples(*[st.sampled_from([0, 1, 2, 5, 9])] * 2)
 limits = st.tuples(*[st.sampled_from([None, None, 4, 6, 9, 12])] * 2)
-which = st.integers(0, 30)
+which = st.integers(0, 60)
 
 
 def budget(of: Limits) -> Budget:
@@ -375,7 +375,13 @@ class TreeMachine(RuleBasedStateMachine):
 
     def _some(self, number: int, *states: str) -> Held:
         there = [each for each in self.held if each.state in states]
-        return there[number % len(there)]
+        # What happens deep down is rarer than its share of the bugs.
+        deepest = max(each.run.depth for each in there)
+        if number % 3 == 0:
+            there = [each for each in there if each.run.depth == deepest]
+        elif number % 3 == 1:
+            there = [each for each in there if each.nested] or there
+        return there[number // 3 % len(there)]
 
     @precondition(
         lambda self: (
@@ -537,7 +543,8 @@ class TreeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._open())
     @rule(number=which)
     def give_up_on_a_candidate(self, number: int) -> None:
-        held = self._some(number, "open")
+        left = [each for each in self._open() if each.run.paid]
+        held = left[number % len(left)] if left and number % 2 else self._some(number, "open")
         for ask in self.waiting:
             ask.ours = ask.ours or ask.held is held
         paid = held.run.paid
