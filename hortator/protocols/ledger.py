@@ -324,6 +324,7 @@ class Book(Tally):
         Here it is outstanding; unless it is this very book, where it is a lease of its own.
         """
         self.set_apart(lease)
+        self._free = self._free and not any(amounts)
         taken = tuple(map(min, lease.cap, amounts))
         lease.cap, lease.ceded = minus(lease.cap, taken), plus(lease.ceded, amounts)
         if to is self:

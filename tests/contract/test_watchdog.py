@@ -312,13 +312,27 @@ async def test_many_short_steps_in_one_tick_are_no_block(no_pause: None) -> None
     assert ticks[0] > 2 * PATIENT, "there was no long tick to take for a block"
 
 
-async def test_one_task_that_never_rests_is_no_block(no_pause: None) -> None:
+async def test_one_task_that_never_rests_is_no_block(
+    monkeypatch: pytest.MonkeyPatch, no_pause: None
+) -> None:
     """Its frames are the same at every look, but it lets the loop go all the time."""
-    async with open_runtime(watchdog=PATIENT) as runtime:
-        for _ in range(24):
-            spin(PATIENT / 8)
+    looks: list[float] = []
+    look = watchdog.Watchdog._look
+
+    def noting(self: watchdog.Watchdog, now: float) -> None:
+        looks.append(now)
+        look(self, now)
+
+    monkeypatch.setattr(watchdog.Watchdog, "_look", noting)
+    # To look, the thread needs the interpreter lock, which it gets 5 ms after it asks, or between
+    # two steps. These are so long that many looks are not between two.
+    async with open_runtime(watchdog=0.1) as runtime:
+        until = time.monotonic() + 5
+        while len(looks) < 16 and time.monotonic() < until:  # few, on a loaded machine
+            spin(0.02)
             await trio.lowlevel.checkpoint()
         assert runtime.blocked == ()
+    assert len(looks) >= 16
 
 
 async def test_very_many_quick_candidates_are_no_block(no_pause: None) -> None:
