@@ -14,13 +14,21 @@ import trio
 from hortator.actors.cleanups import Cleanups
 from hortator.actors.ledger import answered
 from hortator.protocols.attempt import Attempt, Declared
+from hortator.protocols.checking import seconds as check_seconds
 from hortator.protocols.copying import private_copy
-from hortator.protocols.errors import InvalidJob, RunEnded, RunStopping, SideEffectBlocked
+from hortator.protocols.errors import (
+    InvalidJob,
+    InvalidScore,
+    RunEnded,
+    RunStopping,
+    SideEffectBlocked,
+)
 from hortator.protocols.events import CandidatePublished, EffectChanged, Emitted
 from hortator.protocols.interfaces import Remaining
 from hortator.protocols.run import RunState
 from hortator.protocols.scoring import read_score
 from hortator.protocols.seeds import candidate_seed
+from hortator.protocols.showing import shown
 from hortator.protocols.usage import DIMENSIONS, Usage, dollars
 
 current: contextvars.ContextVar[Context | None] = contextvars.ContextVar(
@@ -59,6 +67,9 @@ class Context:
 
     def __init__(self, around: Surroundings, attempt: Attempt) -> None:
         self.around, self.attempt, self._state = around, attempt, around.state
+
+    def __repr__(self) -> str:
+        return f"<Context of candidate {self.attempt.index} of {self.run_id}>"
 
     @property
     def index(self) -> int:
@@ -130,7 +141,10 @@ class Context:
     @trio.lowlevel.enable_ki_protection
     def publish(self, output: Any, score: Any = None) -> None:
         """Offer an output before the end; the last one that had a score stands if we are cut."""
-        read = None if score is None else read_score(score)
+        try:
+            read = None if score is None else read_score(score)
+        except InvalidScore as error:
+            raise InvalidScore(f"ctx.publish(output, {shown(score)}): {error}") from error
         # A list that is revised after it was published must not change what was published.
         self._on_loop(self._publish, private_copy(output), read)
 
@@ -150,6 +164,7 @@ class Context:
         Until the run is stopped it ends that much after the deadline; the stop moves its end,
         and so does `handle.extend`.
         """
+        check_seconds("seconds", seconds)
         return self.around.cleanups.shield(self.attempt, seconds)
 
     def effect(

@@ -11,9 +11,12 @@ import trio
 
 from hortator.actors.runner import Run
 from hortator.protocols.candidate import Candidate, Status
+from hortator.protocols.checking import is_number, whole
+from hortator.protocols.errors import InvalidJob
 from hortator.protocols.events import CandidateEnded, Event
 from hortator.protocols.interfaces import Out
 from hortator.protocols.result import RunResult, Snapshot
+from hortator.protocols.showing import shown
 
 PATIENCE = 1.0
 """Seconds that one wait of a join lasts. The run limits itself, so that it needs few of them."""
@@ -30,6 +33,11 @@ class RunHandle(Generic[Out]):
 
     def __init__(self, run: Run) -> None:
         self._run = run
+
+    def __repr__(self) -> str:
+        state = self._run.state
+        now = "ended" if self.ended else f"{len(state.candidates())} of {state.n} ended"
+        return f"<RunHandle {state.run_id}: {now}>"
 
     @property
     def run_id(self) -> str:
@@ -106,6 +114,11 @@ class RunHandle(Generic[Out]):
         ...             handle.extend(2)
         ...         return await handle.result()
         """
+        if not is_number(seconds) or seconds <= 0:
+            raise InvalidJob(
+                f"extend({shown(seconds)}): write the seconds to add, a finite number above 0,"
+                " such as handle.extend(5); to end a run earlier, handle.cancel()"
+            )
         return self._run.extend(seconds)
 
     @trio.lowlevel.enable_ki_protection
@@ -121,6 +134,7 @@ class RunHandle(Generic[Out]):
         Who comes late gets a `Snapshot` first. Who is slower than `buffer` events loses the
         newest, which `result.telemetry.dropped` counts, but never the terminal one.
         """
+        whole("buffer", buffer, least=0, example=1024)
         return self._subscribed(buffer, lambda event: event, snapshot=True)
 
     def candidates(self) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[Candidate[Out]]]:

@@ -134,8 +134,8 @@ def launch(
     if parent is not None and (adopted or attempt is None):
         parent.children.add(run)
         run.selects = attempt is None and parent.is_selecting
-    purse = _purse(job, near, attempt)
-    run.nested = purse is not None
+    source = _source(job, near, attempt)
+    run.nested = source is not None
     run.adopt(
         (Gathering if together else RunState)(
             job,
@@ -144,13 +144,13 @@ def launch(
             seed=random.getrandbits(64) if seed is None else seed,
             began=trio.current_time(),
             deadline=span.deadline,
-            pools=run.account.pools if purse is None else (purse.book.pool_of(purse.lease),),
+            pools=run.account.pools if source is None else (source.book.pool_of(source.lease),),
             on_stop=run.on_stop,
             on_idle=run.wake,
             ask=run.ask,
         )
     )
-    _tie(run, purse, attempt)
+    _tie(run, source, attempt)
     _attach_observers(run, workplace, observers, strict, span)
     workplace.begin(run)
     return run
@@ -176,7 +176,7 @@ def _run_id(parent: Run | None, attempt: Attempt | None) -> str:
 
 
 @attrs.frozen
-class _Purse:
+class _Source:
     """What a nested run draws on.
 
     Attributes:
@@ -191,11 +191,11 @@ class _Purse:
     phase: Phase
 
 
-def _purse(job: BestOfN[Any, Any], parent: Run | None, attempt: Attempt | None) -> _Purse | None:
+def _source(job: BestOfN[Any, Any], parent: Run | None, attempt: Attempt | None) -> _Source | None:
     """What a nested run draws on; None for a run that draws on an account."""
     if attempt is not None:
         phase: Phase = "scoring" if attempt.scorer_ran else "generating"
-        return _Purse(attempt.lease, attempt.book, phase)
+        return _Source(attempt.lease, attempt.book, phase)
     if parent is None:
         return None
     book = parent.state.book
@@ -203,19 +203,19 @@ def _purse(job: BestOfN[Any, Any], parent: Run | None, attempt: Attempt | None) 
     needed = tuple(min(MOST, amount * job.fitted) for amount in each)
     lease = book.set_aside(needed) or book.set_aside(NOTHING)
     # Its run is over for whoever observes its end.
-    return None if lease is None else _Purse(lease, book, "generating")
+    return None if lease is None else _Source(lease, book, "generating")
 
 
-def _tie(run: Run, purse: _Purse | None, attempt: Attempt | None) -> None:
+def _tie(run: Run, source: _Source | None, attempt: Attempt | None) -> None:
     """Have the run counted where it draws from, from its first lease to its end."""
-    if purse is None:
+    if source is None:
         run.account.begin(run.state.book)
         return
-    purse.book.pool_of(purse.lease).books.append((purse.phase, run.state.book))
+    source.book.pool_of(source.lease).books.append((source.phase, run.state.book))
     if attempt is not None:
         attempt.nested = [*(attempt.nested or ()), run.state]
     else:
-        run.aside = purse.lease
+        run.aside = source.lease
 
 
 def _attach_observers(

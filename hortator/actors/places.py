@@ -90,11 +90,15 @@ class Places:
     def next_unscored(self) -> Attempt | None:
         """Take a place and the candidate that has waited longest, if there are both."""
         while self.unscored and self.scoring < self.places and not self.batched:
-            attempt = self._next()
-            if not attempt.ended:  # it may have been cut while it waited
-                attempt.book.resume(attempt.lease)
-                self.scoring += 1
-                return attempt
+            attempt, now = self._next(), self.clock.current_time()
+            if attempt.ended:  # it may have been cut while it waited
+                continue
+            if self.state.late(attempt, now):
+                self.state.cut(attempt, now)
+                continue
+            attempt.book.resume(attempt.lease)
+            self.scoring += 1
+            return attempt
         return None
 
     def next_batch(self) -> Batch | None:

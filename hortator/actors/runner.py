@@ -109,7 +109,8 @@ class Run(Caller):
     def extend(self, seconds: float) -> bool:
         """Move the deadline by so many seconds; see `RunHandle.extend`."""
         state, window = self.state, self.window.extended(seconds)
-        if state.stopping or not self.has_work or window.deadline <= state.deadline:
+        calls = self.call is not None and not self.call.over
+        if state.stopping or not (self.has_work or calls) or window.deadline <= state.deadline:
             return False
         # Whoever ends from then on is late, whether the runner knows already or not.
         if self.clock.current_time() >= state.deadline:

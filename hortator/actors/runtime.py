@@ -21,6 +21,7 @@ from hortator.protocols.attribution import Attribution
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.budget import Budget
 from hortator.protocols.candidate import Detached
+from hortator.protocols.checking import is_number, seconds, whole
 from hortator.protocols.errors import InvalidJob, RuntimeClosed
 from hortator.protocols.interfaces import Out, Req
 from hortator.protocols.result import RunResult
@@ -38,6 +39,11 @@ class Runtime:
 
     def __init__(self, workplace: Workplace, grace: float, watchdog: Watchdog) -> None:
         self._workplace, self._grace, self._watchdog = workplace, grace, watchdog
+
+    def __repr__(self) -> str:
+        place = self._workplace
+        state = "open" if self.is_open else "left"
+        return f"<Runtime, {state}: {len(place.runs)} runs, {len(place.alive())} detached>"
 
     async def run(
         self,
@@ -209,8 +215,13 @@ class Runtime:
             timeout: seconds to wait at the most; None waits without limit.
 
         Returns:
-            What is still alive. Cancelling cancels the wait only.
+            What is still alive. Cancelling cancels the wait only. Runs in flight are not waited
+            for, though they may be about to leave something behind.
+
+        Raises:
+            InvalidJob: the timeout is no number of seconds.
         """
+        seconds("timeout", timeout)
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(math.inf if timeout is None else timeout):
             while self._workplace.alive():
@@ -257,13 +268,9 @@ def open_runtime(
     ...         ...
     """
     for name, value in (("grace", grace), ("exit_grace", exit_grace)):
-        if not (isinstance(value, (int, float)) and 0 <= value < math.inf):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidJob(f"{name}={value!r}: write seconds from 0 up")
-    if type(threads) is not int or threads < 1:
-        raise InvalidJob(f"threads={threads!r}: write a whole number from 1 up")
-    if watchdog is not None and not (
-        isinstance(watchdog, (int, float)) and 0 < watchdog < math.inf  # pyright: ignore[reportUnnecessaryIsInstance]
-    ):
+        seconds(name, value, optional=False)
+    whole("threads", threads, example=40)
+    if watchdog is not None and not (is_number(watchdog) and watchdog > 0):
         raise InvalidJob(f"watchdog={watchdog!r}: write seconds above 0, or None to watch nothing")
     check_observers(observers)
     root = Account("runtime", Budget() if budget is None else budget)
@@ -286,12 +293,13 @@ class _OpenRuntime:
         self._grace, self._threads = grace, threads
         self._observers, self._exit_grace = observers, exit_grace
         self._watchdog = watchdog
-        self._manager = trio.open_nursery()
+        self._manager: AbstractAsyncContextManager[trio.Nursery]
         self._workplace: Workplace
         self._outside: Runtime | None = None
 
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Runtime:
+        self._manager = trio.open_nursery()
         nursery = await self._manager.__aenter__()
         self._workplace = Workplace(
             nursery,

@@ -12,7 +12,16 @@ from hortator.protocols.errors import InvalidJob
 from hortator.protocols.interfaces import Remaining
 from hortator.protocols.ledger import Book, Lease
 from hortator.protocols.pool import Pool
-from hortator.protocols.usage import DIMENSIONS, NOTHING, Usage, UsageReport, dollars, minus, plus
+from hortator.protocols.usage import (
+    DIMENSIONS,
+    NOTHING,
+    Usage,
+    UsageReport,
+    dollars,
+    exact,
+    minus,
+    plus,
+)
 
 
 class Account:
@@ -57,6 +66,8 @@ class Account:
         """
         if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidJob(f"account({name!r}): an account is named by a text, 'tenant a'")
+        if name == self.name:
+            raise InvalidJob(f"account({name!r}): that is the whole; give its parts other names")
         known = self._children.get(name)
         if known is None:
             known = self._children[name] = Account(name, budget or Budget(), self)
@@ -66,6 +77,9 @@ class Account:
                 " leave the second argument out to get that account, or use another name"
             )
         return known
+
+    def __repr__(self) -> str:
+        return f"<Account {self.name}: {len(self._live)} runs, {self.budget!r}>"
 
     @property
     def accounts(self) -> tuple[Account, ...]:
@@ -142,7 +156,11 @@ class Account:
     def check(self) -> None:
         """Assert the invariants of its book, its pools and its parts."""
         self.book.check()
+        charged = exact(self.usage.charged)
         for pool in self._own:
             pool.check()
+            for position, _ in self._limits:
+                spent = pool.spent[position], charged[position]
+                assert spent[0] == spent[1], f"{self.name}: {spent[0]} spent, {spent[1]} charged"
         for child in self.accounts:
             child.check()

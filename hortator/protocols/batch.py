@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias
 
@@ -11,6 +10,7 @@ import attrs
 
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Generated
+from hortator.protocols.checking import seconds
 from hortator.protocols.errors import InvalidJob, InvalidScore
 from hortator.protocols.interfaces import BatchContext, Out, Req
 from hortator.protocols.scoring import Score, ScoreLike, read_score
@@ -92,9 +92,7 @@ class BatchScorer(Generic[Req, Out]):
             return
         if not self.together:
             raise InvalidJob("reserve is for together=True: other batches don't wait for anything")
-        number = isinstance(self.reserve, (int, float)) and not isinstance(self.reserve, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not number or not 0 <= self.reserve <= sys.float_info.max:
-            raise InvalidJob(f"reserve={self.reserve!r}: write seconds from 0 up")
+        seconds("reserve", self.reserve, optional=False)
 
 
 def as_batch(score: object) -> BatchScorer[Any, Any] | None:

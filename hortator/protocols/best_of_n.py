@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeAlias
 
@@ -14,6 +12,7 @@ from hortator.protocols.batch import BatchScorer, as_batch
 from hortator.protocols.bayes_risk import MinimumBayesRisk
 from hortator.protocols.budget import Budget, Limits, limits_of, most_that_fit, preflight
 from hortator.protocols.candidate import Candidate, Generated
+from hortator.protocols.checking import number, seconds, whole
 from hortator.protocols.consensus import AdaptiveConsistency, VoteDecided
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.interfaces import CandidateContext, Generate, Out, Req
@@ -55,7 +54,6 @@ Select: TypeAlias = (
 """A selector of one's own: async, or sync and then run in a worker thread."""
 
 DEFAULT_ESTIMATE = Usage(model_calls=1)
-_LARGEST = sys.float_info.max
 _CALLS = DIMENSIONS.index("model_calls")
 
 
@@ -148,13 +146,13 @@ class BestOfN(Generic[Req, Out]):
     asks: Asks | None = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        _whole("n", self.n)
-        _whole("max_concurrency", self.max_concurrency)
+        whole("n", self.n)
+        whole("max_concurrency", self.max_concurrency)
         for name in ("timeout", "candidate_timeout", "grace"):
-            _seconds(name, getattr(self, name))
+            seconds(name, getattr(self, name))
         if self.threshold is not None:
-            _number("threshold", self.threshold)
-        _number("tie_tolerance", self.tie_tolerance, least=0.0, hint="a finite number from 0 up")
+            number("threshold", self.threshold)
+        number("tie_tolerance", self.tie_tolerance, least=0.0, hint="a finite number from 0 up")
         _one_of("fit", self.fit, ("raise", "shrink"))
         _one_of("objective", self.objective, ("max", "min"))
         _one_of("on_early_stop", self.on_early_stop, ("best_so_far", "fail"))
@@ -205,9 +203,9 @@ class BestOfN(Generic[Req, Out]):
 def _scoring(job: BestOfN[Any, Any]) -> None:
     """Check what a job says of scoring."""
     if job.score_concurrency is not None:
-        _whole("score_concurrency", job.score_concurrency)
+        whole("score_concurrency", job.score_concurrency)
     if job.score_once is not None:
-        check_callback("score_once", job.score_once, ("output",))
+        check_callback("score_once", job.score_once, ("output",), word="def")
         if is_async(job.score_once):
             raise InvalidJob(
                 "score_once is async, but a key is made on the loop, at once:"
@@ -215,31 +213,14 @@ def _scoring(job: BestOfN[Any, Any]) -> None:
             )
     batch, timeout = as_batch(job.score), job.timeout
     if batch is None:
+        if isinstance(job.score, type) and issubclass(job.score, BatchScorer):
+            raise InvalidJob("score=BatchScorer is the class: write score=BatchScorer(your_scorer)")
         check_callback("score", job.score, ("request", "candidate", "ctx"))
     elif batch.reserve is not None and timeout and batch.reserve >= timeout:
         raise InvalidJob(
             f"BatchScorer(reserve={batch.reserve!r}) with timeout={timeout!r}: that leaves no time"
             " to generate; reserve less"
         )
-
-
-def _whole(name: str, value: Any) -> None:
-    if type(value) is not int or value < 1:
-        raise InvalidJob(f"{name}={value!r}: write a whole number from 1 up, such as {name}=4")
-
-
-def _seconds(name: str, value: Any) -> None:
-    if value is None:
-        return
-    _number(name, value, least=0.0, hint=f"seconds from 0 up, or {name}=None for no limit")
-
-
-def _number(
-    name: str, value: Any, *, least: float = -math.inf, hint: str = "a finite number"
-) -> None:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not good or not -_LARGEST <= value <= _LARGEST or value < least:
-        raise InvalidJob(f"{name}={value!r}: write {hint}")
 
 
 IN_PLACE = (BestScore, PluralityVote, WeightedVote)

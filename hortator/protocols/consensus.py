@@ -11,6 +11,7 @@ import attrs
 
 from hortator.protocols.asking import Raised
 from hortator.protocols.candidate import Candidate, Status
+from hortator.protocols.checking import is_number
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.showing import shown
 from hortator.protocols.stopping import Follower, Following, StopReason, StopRule
@@ -158,8 +159,7 @@ def adaptive_consistency(key: Key | None = None, confidence: float = 0.95) -> St
     >>> adaptive_consistency(confidence=0.99).reason
     'consistency'
     """
-    number = isinstance(confidence, (int, float)) and not isinstance(confidence, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not number or not 0.5 < confidence < 1:
+    if not is_number(confidence) or not 0.5 < confidence < 1:
         raise InvalidJob(
             f"adaptive_consistency(confidence={shown(confidence)}): write a probability above 0.5"
             " and below 1, such as confidence=0.95"

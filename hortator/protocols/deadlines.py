@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import attrs
-
-from hortator.protocols.errors import InvalidJob
 
 WORK_SHARE = 0.8
 """Of the grace, for work to unwind; the rest is for delivering what is left to tell."""
@@ -41,17 +38,7 @@ class Window:
     end: float = math.inf
 
     def extended(self, seconds: float) -> Window:
-        """The same with so many seconds more, but never past `latest`.
-
-        Raises:
-            InvalidJob: it is not a finite number above 0.
-        """
-        number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
-        if not number or not 0 < seconds <= sys.float_info.max:
-            raise InvalidJob(
-                f"extend({seconds!r}): write the seconds to add, a finite number above 0,"
-                " such as handle.extend(5); to end a run earlier, handle.cancel()"
-            )
+        """The same with so many seconds more, but never past `latest`."""
         asked = self.deadline + seconds
         deadline = min(asked, self.latest)
         room = math.inf if self.end == math.inf else SAFE * max(0.0, self.end - deadline)

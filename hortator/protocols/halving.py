@@ -7,11 +7,11 @@ have reached it. What it decides depends on the order of arrival, and on nothing
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 
-from hortator.protocols.errors import InvalidJob
+from hortator.protocols.checking import whole
 from hortator.protocols.scoring import Objective
 from hortator.protocols.stopping import AllCandidates, StopRule
 
@@ -112,15 +112,7 @@ def successive_halving(eta: int = 2, rungs: int | None = None) -> StopRule:
     ...     return len(candidate.output)
     >>> job = BestOfN(generate=generate, score=score, n=8, stop=successive_halving(eta=2))
     """
-    _whole("eta", eta, 2)
+    whole("eta", eta, least=2)
     if rungs is not None:
-        _whole("rungs", rungs, 1)
+        whole("rungs", rungs)
     return SuccessiveHalving(eta=eta, rungs=rungs)
-
-
-def _whole(name: str, value: Any, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise InvalidJob(
-            f"successive_halving({name}={value!r}): write a whole number from {least} up,"
-            f" such as {name}={least + 1}"
-        )

@@ -37,10 +37,11 @@ class Purse:
 
     def spend(self, usage: Usage | None) -> None:
         """A comparison was made; without a report it is charged what was expected."""
-        if self._lease is not None:
+        lease = self._lease  # the loop may settle it meanwhile
+        if lease is not None:
             self._answered += 1
             self._told += usage is not None
-            self._record(self._lease, usage)
+            self._record(lease, usage)
 
     def settle(self) -> None:
         """The selection is over; a comparison that was cut is charged what was expected."""

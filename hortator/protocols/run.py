@@ -84,12 +84,14 @@ class RunState(Ending):
         self._shared = type(request) not in CONTAINERS
         self.seed = seed
         self.denied = False
+        # Nobody may start who has no time at all.
+        self.admitting = job.candidate_timeout != 0
         self.parked: Waiter | None = None
         self.first = self.choice = self.interrupt = None
         self._on_stop = on_stop
         self._ask = ask
         self._scores = job.score is not None
-        key = getattr(job.selector, "key", None)
+        key = getattr(job.selector, "key", None)  # only votes have one
         self._follower = job.stop.follow(Following(self.n, job.objective, key, ask))
         if self._follower is not None:
             self._after_end = self._follow
@@ -227,7 +229,9 @@ class RunState(Ending):
 
         The first reason stays, but for one that only stopped admitting.
         """
-        if self.closed or self.stopping or (reason == "stopped" and not self.admitting):
+        if self.closed or self.stopping:
+            return
+        if reason == "stopped" and (not self.admitting or not self._somebody_may_begin()):
             return
         self.admitting = False
         self.stop_reason = reason
@@ -238,6 +242,9 @@ class RunState(Ending):
             self._on_stop(now)
         elif not self.flying:
             self._on_idle()
+
+    def _somebody_may_begin(self) -> bool:
+        return self.next_index < self.n or bool(self.queued)
 
     def abandon(self, now: float) -> None:
         """The candidate that started this run has ended: stop it, if it goes on."""

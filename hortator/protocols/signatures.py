@@ -32,14 +32,22 @@ def name_of(function: Callable[..., Any]) -> str:
     return name if isinstance(name, str) else type(function).__name__
 
 
-def check_callback(name: str, function: object, arguments: tuple[str, ...]) -> None:
+def check_callback(
+    name: str, function: object, arguments: tuple[str, ...], *, word: str = "async def"
+) -> None:
     """Refuse what cannot be called with so many positional arguments.
+
+    Args:
+        name: of the callback.
+        function: is checked.
+        arguments: what it is called with.
+        word: how its definition begins, for the message.
 
     Raises:
         InvalidJob: it is a coroutine object, no callable, an async generator function, or takes
             another number of arguments.
     """
-    shape = f"async def {name}({', '.join(arguments)})"
+    shape = f"{word} {name}({', '.join(arguments)})"
     if inspect.iscoroutine(function):
         called = function.__name__
         function.close()  # it will never be awaited, and that is what we are saying

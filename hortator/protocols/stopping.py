@@ -6,13 +6,13 @@ is told of each candidate's end and says when enough is known.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias
 
 import attrs
 
 from hortator.protocols.candidate import Candidate, Status
+from hortator.protocols.checking import is_number
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.scoring import Objective, reaches
 
@@ -165,7 +165,6 @@ def target(value: float) -> StopRule:
     Raises:
         InvalidJob: it is not a finite number.
     """
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
-    if not number or not -sys.float_info.max <= value <= sys.float_info.max:
+    if not is_number(value):
         raise InvalidJob(f"target({value!r}): the target is a finite number, such as target(0.9)")
     return Target(float(value))

@@ -236,6 +236,7 @@ class Tally(Node):
         assert self.granted == self.settled_leases + self.moved + len(self.open), "4: leases lost"
         assert all(0 <= amount <= MOST for amount in (*settled, *self.reported)), f"5: {settled}"
         assert all(amount >= 0 for amount in reserved), f"5: {reserved}"
+        assert 0 <= self.waiting <= len(self.open), f"7: {self.waiting} of {len(self.open)} wait"
 
     def _how_many_fit(self) -> int:
         assert not self.frozen, "6: a frozen book grants nothing"

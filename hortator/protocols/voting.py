@@ -202,7 +202,7 @@ def checked(name: str, function: T, argument: str) -> T:
     """
     if function is None:
         return function
-    check_callback(name, function, (argument,))
+    check_callback(name, function, (argument,), word="def")
     if callable(function) and is_async(function):
         raise InvalidJob(
             f"{name} is async, but it is called on the loop: write `def {name}({argument}): ...`"
