@@ -83,7 +83,10 @@ class RunHandle(Generic[Out]):
 
     @trio.lowlevel.enable_ki_protection
     def stop_after_current(self) -> None:
-        """Start no more candidates, and end when those in flight have ended."""
+        """Start no more candidates, and end when those in flight have ended.
+
+        A no-op if all have begun by then: nobody is kept from anything, so the run is whole.
+        """
         self._run.state.stop("stopped", self._run.clock.current_time(), in_flight=False)
         self._run.wake()
 

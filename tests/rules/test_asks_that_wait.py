@@ -167,6 +167,7 @@ def test_a_frozen_book_has_nobody_waiting() -> None:
 def test_what_is_set_aside_is_a_lease_and_does_not_wait() -> None:
     account = Account("runtime", Budget(model_calls=3))
     book = a_book(account=account)
+    account.begin(book)
     candidate = granted(book, 0)
     assert book.set_aside(exact(calls(3))) is None, "there are 2 left"
     aside = book.set_aside(exact(calls(2)))

@@ -83,6 +83,11 @@ class Held:
     def spent(self) -> Sum:
         return plus(*self.reports)
 
+    @property
+    def claim(self) -> Sum:
+        """What is taken as spent if whoever it was drawn from ends now."""
+        return max(self.cap[0], self.spent[0]), max(self.cap[1], self.spent[1])
+
     def comes_to(self) -> Sum:
         """A silent candidate its estimate of generating; else all that it and its runs came to."""
         if not self.reports and not self.nested:
@@ -111,7 +116,7 @@ class Run:
     def owed(self) -> Sum:
         """What it was charged, and what it still holds."""
         settled = [each.charged for each in self.held if each.state == "closed" and not each.moved]
-        return plus(*settled, *(each.cap for each in self.held if each.state == "open"))
+        return plus(*settled, *(each.claim for each in self.held if each.state == "open"))
 
     @property
     def estimate(self) -> Sum:
@@ -517,6 +522,9 @@ class TreeMachine(RuleBasedStateMachine):
 
         def end() -> None:
             held.charged, held.state = charged, "closed"
+            for below in [each for run in held.nested for each in run.held]:
+                if below.state == "open":
+                    below.prepaid = below.claim
             outcome = book.settle(held.lease, generated=True, scored=False, cut=False)
             assert outcome is not None, "an open lease was not settled"
             # What it comes to once it is paid for changes nothing but what its run shows.
@@ -552,7 +560,8 @@ class TreeMachine(RuleBasedStateMachine):
         def move() -> None:
             held.state, held.moved = "moved", True
             if paid:
-                held.prepaid, held.cap = held.cap, NOTHING
+                more = [max(a, b) for a, b in zip(held.prepaid, held.cap, strict=True)]
+                held.prepaid, held.cap = (more[0], more[1]), NOTHING
             else:
                 self._take_out(held)
             held.run.book.move(held.lease, held.run.account.book)
