@@ -6,13 +6,14 @@ The faults are in `tests/mutants`. Under virtual time, but for processes.
 from __future__ import annotations
 
 import contextvars
+import time
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from hortator import BestOfN, Event, open_runtime
+from hortator import BestOfN, Event, best_of_n, open_runtime
 from hortator.actors.process import command
 from hortator.actors.threads import ThreadCall, Threads
 from hortator.protocols.candidate import Effect
@@ -93,6 +94,34 @@ async def test_who_needs_some_steps_to_unwind_when_its_clean_up_is_cut_is_not_le
         assert runtime.detached == (), "it ends as soon as it gets the loop"
     assert result.candidates[0].status == "timed_out"
     assert result.elapsed == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("place", ["generate", "select"])
+async def test_a_task_that_waits_for_a_nested_run_holds_no_thread_and_lends_none(
+    place: str,
+) -> None:
+    # On the real clock, since it is about threads.
+    at_once: list[int] = []
+    working: list[None] = []
+
+    def leaf(request: Any, ctx: Any) -> int:
+        working.append(None)
+        at_once.append(len(working))
+        time.sleep(0.02)
+        working.pop()
+        return 0
+
+    async def nested(*_: Any) -> int:
+        inner = BestOfN(generate=leaf, score=_by_output, n=3, max_concurrency=3)
+        return (await best_of_n(inner, "")).output
+
+    async def plain(request: Any, ctx: Any) -> int:
+        return ctx.index
+
+    parts: dict[str, Any] = {"generate": plain, "score": _by_output, place: nested}
+    async with open_runtime(threads=1) as runtime:
+        assert (await runtime.run(BestOfN(n=1, timeout=5, **parts), "q")).stop_reason == "completed"
+    assert at_once == [1] * 3, "the runtime has one thread"
 
 
 async def test_a_command_that_ignores_sigterm_does_not_use_up_the_work_share() -> None:
