@@ -213,9 +213,10 @@ def _scoring(job: BestOfN[Any, Any]) -> None:
             )
     batch, timeout = as_batch(job.score), job.timeout
     if batch is None:
-        if isinstance(job.score, type) and issubclass(job.score, BatchScorer):
+        score: object = job.score
+        if score is BatchScorer:
             raise InvalidJob("score=BatchScorer is the class: write score=BatchScorer(your_scorer)")
-        check_callback("score", job.score, ("request", "candidate", "ctx"))
+        check_callback("score", score, ("request", "candidate", "ctx"))
     elif batch.reserve is not None and timeout and batch.reserve >= timeout:
         raise InvalidJob(
             f"BatchScorer(reserve={batch.reserve!r}) with timeout={timeout!r}: that leaves no time"

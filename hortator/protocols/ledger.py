@@ -52,6 +52,7 @@ class Book(Tally):
     double_settlements: int
     other_estimated: int
     reported: Amounts
+    unclaimed: Amounts
 
     def reserve(self, candidate: int) -> Lease | None:
         """Grant a lease over the combined estimate in all dimensions at once, or None.
