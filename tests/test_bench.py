@@ -28,6 +28,8 @@ TINY = Plan(
     variants=(6, 1),
     kept=20,
     tasks=70,
+    nested=(8, 1),
+    shared=(4, 1),
 )
 N = 4
 FLOOR = "99f1f2650ac0a929c01a9b13cc5c52a92040ac67c2130a46069257fa535ca654"
@@ -38,7 +40,7 @@ def line(*samples: float, target: float | None = None) -> Line:
 
 
 def report(of: Line) -> Report:
-    return Report(against_floor=[], larger=[of], deadline=[], memory=[], orientation=[])
+    return Report(against_floor=[], larger=[of], deadline=[], memory=[], tree=[], orientation=[])
 
 
 async def test_every_figure_is_taken_and_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Generic
 
@@ -58,9 +58,7 @@ class RunHandle(Generic[Out]):
             ObserverFailed: strict mode, and an observer raised.
             KeyboardInterrupt, SystemExit: came out of a callback.
         """
-        run = self._run
-        with run.services.threads.lent() if run.adopted else nullcontext():
-            await run.finished.wait()
+        await self._run.finished.wait()
         failure = self._run.failure
         if failure is not None:
             self._run.services.raised(failure)

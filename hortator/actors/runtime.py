@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import math
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import trio
 from hortator.actors.handle import RunHandle
 from hortator.actors.launch import launch, origin
 from hortator.actors.observer import Observer, check_observers
+from hortator.actors.runner import Run
 from hortator.actors.watchdog import Watchdog
 from hortator.actors.workplace import Workplace
 from hortator.protocols.account import Account
@@ -92,15 +93,11 @@ class Runtime:
         ...         result = await runtime.run(job, "question")
         ...         return result.output
         """
-        async with self.start(
-            job,
-            request,
-            seed=seed,
-            observers=observers,
-            on_observer_error=on_observer_error,
-            account=account,
-        ) as handle:
-            return await handle.result()
+        run = self._start(job, request, seed, observers, on_observer_error, account)
+        async with RunHandle[Out](run) as handle:
+            # A thread that called this does nothing meanwhile, and the run may need one.
+            with self._workplace.threads.lent() if run.adopted else nullcontext():
+                return await handle.result()
 
     @trio.lowlevel.enable_ki_protection
     def start(
@@ -123,13 +120,24 @@ class Runtime:
             RuntimeClosed: the runtime is being left.
             RunEnded: called in the name of a candidate that the run around it gave up on.
         """
+        return RunHandle(self._start(job, request, seed, observers, on_observer_error, account))
+
+    def _start(
+        self,
+        job: BestOfN[Any, Any],
+        request: object,
+        seed: int | None,
+        observers: Sequence[Observer],
+        on_observer_error: Literal["ignore", "raise"],
+        account: Account | None,
+    ) -> Run:
         where = origin()
         if self._workplace.closing and where.run is None:
             raise RuntimeClosed("this runtime is being left: start runs inside its `async with`")
         _check(job, seed, on_observer_error)
         check_observers(observers)
         self._check_account(account)
-        run = launch(
+        return launch(
             self._workplace,
             job,
             request,
@@ -140,7 +148,6 @@ class Runtime:
             observers=observers,
             strict=on_observer_error == "raise",
         )
-        return RunHandle(run)
 
     @property
     def is_open(self) -> bool:
