@@ -155,7 +155,7 @@ class Caller(Crew):
             elif self.grace is None and phase == "building" and not state.admitting:
                 self.begin_grace(now)
                 self._limit(call, now)
-        await _passes(call)
+        await last_passes(lambda: None if call.over else call.steps)
         if not call.over:
             call.cut("its run gave up on it")
             if call.thread is not None:
@@ -203,12 +203,21 @@ def _end_of_selecting(grace: Grace, now: float) -> float:
     return now + half if now > grace.until else grace.work_until + half
 
 
-async def _passes(call: JobCall) -> None:
-    """Let the scheduler go round while a call that was cut unwinds."""
+async def last_passes(steps_left: Callable[[], int | None]) -> None:
+    """Let the scheduler go round a few times before work is given up.
+
+    Clean-up that is cut at this very instant unwinds in them, and so does work that was not
+    stepped before because the loop was blocked. Whoever is still being stepped unwinds, or
+    spins; the limit tells.
+
+    Args:
+        steps_left: how often what is left has been resumed; None once nothing is left.
+    """
     before, still = -1, 0
     for _ in range(MOST_PASSES):
-        still = still + 1 if call.steps == before else 0
-        before = call.steps
-        if call.over or still == FEWEST_PASSES:
+        steps = steps_left()
+        still = still + 1 if steps == before else 0
+        if steps is None or still == FEWEST_PASSES:
             return
+        before = steps
         await trio.lowlevel.cancel_shielded_checkpoint()

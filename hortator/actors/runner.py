@@ -33,7 +33,7 @@ import trio
 
 from hortator.actors.crew import Seat
 from hortator.actors.observer import AsyncObserver, Subscription
-from hortator.actors.outside import FEWEST_PASSES, MOST_PASSES, Caller
+from hortator.actors.outside import MOST_PASSES, Caller, last_passes
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.candidate import Status
 from hortator.protocols.choosing import NOBODY
@@ -249,21 +249,13 @@ async def _unwind(run: Run) -> None:
 
 
 async def _last_passes(run: Run, due: Callable[[Seat], bool]) -> None:
-    """Let the scheduler go round a few times before work is given up.
+    """Give what these seats play a last chance to unwind."""
 
-    Clean-up that is cut at this very instant unwinds in them, and so does work that was not
-    stepped before because the loop was blocked. Whoever is still being stepped unwinds, or
-    spins; the limit tells.
-    """
-    before, still = -1, 0
-    for _ in range(MOST_PASSES):
+    def steps_left() -> int | None:
         left = [seat for seat in run.seats if seat.playing and due(seat)]
-        steps = sum(seat.steps for seat in left)
-        still = still + 1 if steps == before else 0
-        before = steps
-        if not left or still == FEWEST_PASSES:
-            return
-        await trio.lowlevel.cancel_shielded_checkpoint()
+        return sum(seat.steps for seat in left) if left else None
+
+    await last_passes(steps_left)
 
 
 def _leaving(run: Run) -> bool:
