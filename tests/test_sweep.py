@@ -118,6 +118,7 @@ GRID = [
     *(Cell("received", doors, 4, 1.5, 8) for doors in LEAVINGS),
 ]
 GRID = [cell for cell in GRID if cell not in CELLS]
+SOME_OF_THE_GRID = GRID[::8]
 
 
 @attrs.frozen
@@ -162,6 +163,13 @@ def test_nothing_is_left_and_no_time_goes_by(cell: Cell) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("cell", SOME_OF_THE_GRID, ids=str)
+def test_nothing_is_left_and_no_time_goes_by_in_a_part_of_the_grid(cell: Cell) -> None:
+    assert play_all(cell).hits
+
+
+@pytest.mark.slow
+@pytest.mark.storm
 @pytest.mark.parametrize("cell", GRID, ids=str)
 def test_nothing_is_left_and_no_time_goes_by_in_the_whole_grid(cell: Cell) -> None:
     hits = play_all(cell).hits
