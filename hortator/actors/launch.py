@@ -10,7 +10,7 @@ import contextvars
 import itertools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import attrs
@@ -100,8 +100,6 @@ def launch(
             f"account={account.name!r} in a callback: a nested run draws on the lease of its"
             " candidate, so leave account= out"
         )
-    else:
-        account = near.account
     most = math.inf if job.grace is None else job.grace
 
     def half_of_parent(at: float) -> float:
@@ -120,24 +118,17 @@ def launch(
         return min(most, run.window.room, half_of_parent(at))
 
     context = contextvars.copy_context()
-    batch = as_batch(job.score)
-    together = batch is not None and batch.together
-    alone = together or job.candidate_timeout is not None or prunes(job.stop)
-    seated = candidate if alone else play
-    run = Run(workplace, context, seated, scorer, batch_scorer, grace, room)
+    run = Run(workplace, context, _seated(job), scorer, batch_scorer, grace, room)
     context.run(_run.set, run)
     context.run(current.set, None)
-    run.parent, run.account = parent, account or workplace.account
-    run.adopted = adopted
+    run.parent, run.adopted = parent, adopted
+    run.account = account or (workplace if near is None else near).account
     if parent is not None:
-        parent.below.add(run)
-    if parent is not None and (adopted or attempt is None):
-        parent.children.add(run)
-        run.selects = attempt is None and parent.is_selecting
+        _have_stopped(run, parent, attempt)
     source = _source(job, near, attempt)
     run.nested = source is not None
     run.adopt(
-        (Gathering if together else RunState)(
+        (Gathering if _is_together(job) else RunState)(
             job,
             request,
             run_id=_run_id(parent, attempt),
@@ -154,6 +145,25 @@ def launch(
     _attach_observers(run, workplace, observers, strict, span)
     workplace.begin(run)
     return run
+
+
+def _is_together(job: BestOfN[Any, Any]) -> bool:
+    batch = as_batch(job.score)
+    return batch is not None and batch.together
+
+
+def _seated(job: BestOfN[Any, Any]) -> Callable[..., Awaitable[object]]:
+    """How seats play: under a scope of each candidate's own, if one may be cut alone."""
+    alone = job.candidate_timeout is not None or _is_together(job) or prunes(job.stop)
+    return candidate if alone else play
+
+
+def _have_stopped(run: Run, parent: Run, attempt: Attempt | None) -> None:
+    """See to it that a nested run is stopped, and waited for, when its parent ends."""
+    parent.below.add(run)
+    if run.adopted or attempt is None:  # no scope of the parent's is around it
+        parent.children.add(run)
+        run.selects = attempt is None and parent.is_selecting
 
 
 def _span(
