@@ -43,6 +43,7 @@ def report(of: Line) -> Report:
     return Report(against_floor=[], larger=[of], deadline=[], memory=[], tree=[], orientation=[])
 
 
+@pytest.mark.slow
 async def test_every_figure_is_taken_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     about = machine()
     taken = await measure(TINY)
