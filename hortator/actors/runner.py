@@ -234,6 +234,9 @@ async def _unwind(run: Run) -> None:
     """Let what was cancelled end, until the work share is over; detach the rest."""
     grace, state = run.grace, run.state
     assert grace is not None
+    for child in tuple(run.children):  # whoever has started them has ended
+        if not state.flying:
+            child.state.stop("cancelled", trio.current_time())
     # Most often there is nothing left but for tasks to return, which takes no time.
     await _passes_while(lambda: not state.flying and _leaving(run))
     if state.flying or run.below or _leaving(run):
@@ -245,7 +248,8 @@ async def _unwind(run: Run) -> None:
     for seat in list(run.seats):
         if seat.playing:
             run.give_up_on(seat, now)
-    await _passes_while(lambda: _leaving(run))
+    # Also if the loop was blocked over the whole grace: what is told to stop takes no time.
+    await _passes_while(lambda: bool(run.below) or _leaving(run))
 
 
 async def _last_passes(run: Run, due: Callable[[Seat], bool]) -> None:
