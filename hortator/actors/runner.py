@@ -234,8 +234,8 @@ async def _unwind(run: Run) -> None:
     """Let what was cancelled end, until the work share is over; detach the rest."""
     grace, state = run.grace, run.state
     assert grace is not None
-    for child in tuple(run.children):  # whoever has started them has ended
-        if not state.flying:
+    if not state.flying:
+        for child in tuple(run.children):  # whoever has started them has ended
             child.state.stop("cancelled", trio.current_time())
     # Most often there is nothing left but for tasks to return, which takes no time.
     await _passes_while(lambda: not state.flying and _leaving(run))
