@@ -35,12 +35,13 @@ def _every_result_has_a_report(monkeypatch: pytest.MonkeyPatch) -> Generator[Non
 
     def kept(*args: Any) -> RunResult[Any]:
         result = result_of(*args)
-        made.append(result)
+        if len(made) < ENOUGH:  # and no more: some tests look for what is kept
+            made.append(result)
         return result
 
     monkeypatch.setattr(runner, "_result", kept)
     yield
-    for result in made[:ENOUGH]:
+    for result in made:
         line = result.to_json()
         read = RunResult.from_json(line)
         assert read.to_json() == line
