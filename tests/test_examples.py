@@ -51,6 +51,7 @@ def test_all_of_them_are_known() -> None:
         "live_observer.py",
         "outer_deadline.py",
         "shared_budget.py",
+        "voting.py",
     ]
 
 
