@@ -48,6 +48,7 @@ def command_of(program: Path) -> list[str]:
 
 def test_all_of_them_are_known() -> None:
     assert [str(program.relative_to(FOLDER)) for program in PROGRAMS] == [
+        "early_stop.py",
         "live_observer.py",
         "outer_deadline.py",
         "shared_budget.py",
