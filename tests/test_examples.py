@@ -52,6 +52,7 @@ def test_all_of_them_are_known() -> None:
         "live_observer.py",
         "outer_deadline.py",
         "shared_budget.py",
+        "uncooperative.py",
         "voting.py",
     ]
 
