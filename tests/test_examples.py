@@ -50,6 +50,7 @@ def test_all_of_them_are_known() -> None:
     assert [str(program.relative_to(FOLDER)) for program in PROGRAMS] == [
         "early_stop.py",
         "live_observer.py",
+        "nested.py",
         "outer_deadline.py",
         "shared_budget.py",
         "uncooperative.py",
