@@ -52,6 +52,7 @@ def test_all_of_them_are_known() -> None:
         "live_observer.py",
         "nested.py",
         "outer_deadline.py",
+        "own_actors/main.py",
         "shared_budget.py",
         "uncooperative.py",
         "voting.py",
