@@ -1,0 +1,1 @@
+"""The actors of this program. They know nothing of the library."""
