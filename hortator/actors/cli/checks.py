@@ -1,0 +1,128 @@
+"""What a person wrote on the command line, checked before anything starts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import typer
+
+from hortator.protocols.ballot import Ballot
+from hortator.protocols.command import BadCommand, Template
+from hortator.protocols.consensus import adaptive_consistency, vote_decided
+from hortator.protocols.errors import InvalidJob
+from hortator.protocols.stopping import StopRule, all_candidates, first_accepted, target
+
+
+def check(ctx: typer.Context) -> dict[str, Any]:
+    """The settings that the flags of `hortator run` come to, by name.
+
+    Raises:
+        typer.BadParameter: a flag, or two together, cannot be meant.
+    """
+    given = ctx.params
+    check_counts(ctx)
+    if given["max_output"] < 1:
+        raise bad(ctx, "--max-output", f"{given['max_output']}: write a number of bytes from 1 up")
+    ballot = _ballot(ctx)
+    if given["score"] is None and ballot is None:
+        ctx.fail(
+            "Missing option '--score': write the command that judges a candidate, such as"
+            " --score 'wc -c'; or let the candidates vote, with --vote or --vote-by REGEX"
+        )
+    return {
+        "generate": _words(ctx, "--generate", given["generate"]),
+        "score": None if given["score"] is None else _words(ctx, "--score", given["score"]),
+        "ballot": ballot,
+        "stop": _rule(ctx, voting=ballot is not None),
+        **{name: given[name] for name in _AS_THEY_ARE},
+    }
+
+
+_AS_THEY_ARE = ("n", "concurrency", "timeout", "minimize", "seed", "json", "max_output")
+
+
+def bad(ctx: typer.Context, flag: str, why: str) -> typer.BadParameter:
+    """The error of a flag whose value cannot be meant."""
+    return typer.BadParameter(why, ctx, param_hint=f"'{flag}'")
+
+
+def check_counts(ctx: typer.Context) -> None:
+    """Check the flags that all commands have.
+
+    Raises:
+        typer.BadParameter: one of them cannot be meant.
+    """
+    for flag, name in (("-n", "n"), ("--concurrency", "concurrency")):
+        value = ctx.params[name]
+        if value < 1:
+            raise bad(ctx, flag, f"{value}: write a whole number from 1 up, such as {flag} 4")
+    timeout = ctx.params["timeout"]
+    if timeout is not None and not 0 <= timeout < math.inf:
+        raise bad(ctx, "--timeout", f"{timeout}: write seconds from 0 up, such as --timeout 5")
+
+
+def _words(ctx: typer.Context, flag: str, command: str) -> tuple[str, ...]:
+    try:
+        return Template.parse(command).words
+    except BadCommand as error:
+        raise bad(ctx, flag, str(error)) from None
+
+
+def _ballot(ctx: typer.Context) -> Ballot | None:
+    expression = ctx.params["vote_by"]
+    if expression is None:
+        return Ballot() if ctx.params["vote"] else None
+    try:
+        return Ballot.parse(expression)
+    except InvalidJob as error:
+        raise bad(ctx, "--vote-by", str(error)) from None
+
+
+def _rule(ctx: typer.Context, *, voting: bool) -> StopRule:
+    """The rule of `--stop` or `--target`."""
+    written, value = ctx.params["stop"], ctx.params["target"]
+    if value is not None and written is not None:
+        raise bad(ctx, "--stop", "it stands beside --target: write one of the two")
+    if value is not None:
+        return _target(ctx, "--target", value)
+    name, colon, after = (written or "").partition(":")
+    match name, colon:
+        case ("", ""):
+            return all_candidates()
+        case ("first", ""):
+            return first_accepted()
+        case ("target", ":"):
+            return _target(ctx, "--stop", _number(after))
+        case ("decided", "") | ("consistent", _) if not voting:
+            raise bad(ctx, "--stop", f"{written} counts votes: write --vote or --vote-by REGEX")
+        case ("decided", ""):
+            return vote_decided()
+        case ("consistent", ""):
+            return adaptive_consistency()
+        case ("consistent", ":") if 0.5 < _number(after) < 1:
+            return adaptive_consistency(confidence=_number(after))
+        case _:
+            raise bad(
+                ctx,
+                "--stop",
+                f"{written!r}: write first, target:X with a finite number, decided, consistent, or"
+                " consistent:P with a probability above 0.5 and below 1, such as consistent:0.95",
+            )
+
+
+def _target(ctx: typer.Context, flag: str, value: float) -> StopRule:
+    if not math.isfinite(value):
+        example = "--target 0.9" if flag == "--target" else "--stop target:0.9"
+        raise bad(ctx, flag, f"{value}: write a finite number, such as {example}")
+    if ctx.params["score"] is None:
+        raise bad(ctx, flag, "a target is one of scores: write --score CMD")
+    return target(value)
+
+
+def _number(text: str) -> float:
+    """A number, or one that is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

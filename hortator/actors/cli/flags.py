@@ -1,0 +1,75 @@
+"""The flags of `hortator run`, as a person reads of them in `--help`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+CORES: int = os.cpu_count() or 1
+
+Generate = Annotated[
+    str,
+    typer.Option(
+        metavar="CMD",
+        help="Makes one candidate: gets the request on its input, prints the candidate."
+        " {index} and {seed} in it are replaced. No shell runs it.",
+    ),
+]
+Score = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CMD",
+        help="Judges one: gets the candidate on its input, prints a number, or"
+        ' {"score": 0.5, "accepted": true, "rationale": "why"}. Left out only with a vote.',
+    ),
+]
+Request = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="REQUEST",
+        help="Standard input if it is -, or if it is left out and that is no terminal.",
+    ),
+]
+N = Annotated[int, typer.Option("-n", metavar="N", help="How many candidates.")]
+Concurrency = Annotated[
+    int, typer.Option(metavar="K", show_default="one a core", help="How many of them at a time.")
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", show_default="no limit", help="For the whole run."),
+]
+Minimize = Annotated[bool, typer.Option("--minimize", help="The lowest score is the best.")]
+Vote = Annotated[
+    bool,
+    typer.Option(
+        "--vote", help="The output that most candidates agree on is the best; scores break ties."
+    ),
+]
+VoteBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX",
+        help="As --vote, by what is found in an output: the first group, or the whole match. An"
+        " output in which nothing is found has failed.",
+    ),
+]
+Target = Annotated[float | None, typer.Option(metavar="X", help="The same as --stop target:X.")]
+Stop = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help="End early: first (at the first that is accepted), target:X (at a score of X or"
+        " better), decided (the rest cannot change the vote), consistent or consistent:0.95 (they"
+        " hardly will, with that confidence).",
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option(metavar="S", help="Of the run; each candidate's comes from it.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print a report of the run as JSON instead.")]
+MaxOutput = Annotated[
+    int,
+    typer.Option(metavar="BYTES", show_default="8 MiB", help="What a command may print at most."),
+]

@@ -1,0 +1,104 @@
+"""What `hortator run` was asked to do, checked, and the job that it makes."""
+
+from __future__ import annotations
+
+import attrs
+
+from hortator.actors.process import Command, CommandScorer, command, command_scorer
+from hortator.protocols.ballot import Ballot, NoVote
+from hortator.protocols.best_of_n import BestOfN
+from hortator.protocols.interfaces import CandidateContext
+from hortator.protocols.selection import best_score
+from hortator.protocols.stopping import StopRule
+from hortator.protocols.voting import plurality_vote
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """The flags of `hortator run`, commands as words, each checked by itself.
+
+    Attributes:
+        generate: the words of the generator.
+        score: those of the scorer, or None.
+        ballot: how outputs vote, or None if the best score is selected.
+        stop: the rule that ends the run early.
+        json: whether a report is printed instead of the output.
+    """
+
+    generate: tuple[str, ...]
+    score: tuple[str, ...] | None
+    ballot: Ballot | None
+    n: int
+    concurrency: int
+    timeout: float | None
+    minimize: bool
+    stop: StopRule
+    seed: int | None
+    json: bool
+    max_output: int
+
+
+@attrs.frozen(eq=False)
+class Voter:
+    """A generator whose outputs vote: one that votes for nothing has failed.
+
+    Attributes:
+        command: makes the outputs.
+        ballot: reads the votes.
+    """
+
+    command: Command
+    ballot: Ballot
+
+    async def __call__(self, request: bytes, ctx: CandidateContext) -> bytes:
+        """Run the command and look for a vote in what it printed.
+
+        Cancelled, it leaves behind as little as a `Command` does.
+
+        Raises:
+            NoVote: there is none; the output is kept.
+            CommandNotStarted, CommandFailed, OutputTooLarge: as for a `Command`.
+        """
+        output = await self.command(request, ctx)
+        try:
+            return self.ballot.checked(output)
+        except NoVote:
+            ctx.publish(output)
+            raise
+
+
+@attrs.frozen(eq=False)
+class Prepared:
+    """A job that can be run, and the commands that it runs.
+
+    Attributes:
+        job: the job.
+        commands: those to kill when everything has to end at once.
+    """
+
+    job: BestOfN[bytes, bytes]
+    commands: tuple[Command, ...]
+
+
+def prepare(settings: Settings) -> Prepared:
+    """Make the job of some settings.
+
+    Raises:
+        InvalidJob: they cannot work together.
+    """
+    generator = command(settings.generate, max_output=settings.max_output)
+    scorer: CommandScorer | None = None
+    if settings.score is not None:
+        scorer = command_scorer(settings.score, max_output=settings.max_output)
+    ballot = settings.ballot
+    job: BestOfN[bytes, bytes] = BestOfN(
+        generate=generator if ballot is None else Voter(generator, ballot),
+        score=scorer,
+        n=settings.n,
+        max_concurrency=min(settings.concurrency, settings.n),
+        timeout=settings.timeout,
+        objective="min" if settings.minimize else "max",
+        select=best_score() if ballot is None else plurality_vote(key=ballot.vote),
+        stop=settings.stop,
+    )
+    return Prepared(job, (generator,) if scorer is None else (generator, scorer.command))
