@@ -47,6 +47,10 @@ def run(
     stop: flags.Stop = None,
     seed: flags.Seed = None,
     json: flags.Json = False,
+    max_calls: flags.MaxCalls = None,
+    max_cost: flags.MaxCost = None,
+    estimate_calls: flags.EstimateCalls = 1,
+    estimate_cost: flags.EstimateCost = None,
     max_output: flags.MaxOutput = MAX_OUTPUT,
 ) -> None:
     """Run a command N times, and print the best of its outputs.
@@ -56,14 +60,13 @@ def run(
     or at Ctrl-C, the rest are killed and the best so far is printed.
     """
     checked = check(ctx)
-    text = _read(ctx, request)
-    from hortator.actors.cli import commands, settings  # here, so that help is told at once
+    from hortator.actors.cli import commands, settings  # here, so that bad usage is told at once
 
     try:
-        code = commands.run(text, settings.Settings(**checked))
+        prepared = settings.prepare(settings.Settings(**checked))
     except InvalidJob as error:
         ctx.fail(str(error))
-    raise typer.Exit(code)
+    raise typer.Exit(commands.run(_read(ctx, request), prepared))
 
 
 @app.command(short_help="See it at work: a short tour through the 52 places of berlin52.")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Any
 
 import typer
 
 from hortator.protocols.ballot import Ballot
+from hortator.protocols.budget import Budget
 from hortator.protocols.command import BadCommand, Template
 from hortator.protocols.consensus import adaptive_consistency, vote_decided
 from hortator.protocols.errors import InvalidJob
 from hortator.protocols.stopping import StopRule, all_candidates, first_accepted, target
+from hortator.protocols.usage import MOST, Usage, dollars, nano_dollars
 
 
 def check(ctx: typer.Context) -> dict[str, Any]:
@@ -34,6 +37,11 @@ def check(ctx: typer.Context) -> dict[str, Any]:
         "generate": _words(ctx, "--generate", given["generate"]),
         "score": None if given["score"] is None else _words(ctx, "--score", given["score"]),
         "ballot": ballot,
+        "budget": _budget(ctx),
+        "estimate": Usage(
+            model_calls=_calls(ctx, "--estimate-calls", "estimate_calls") or 0,
+            cost=_money(ctx, "--estimate-cost", "estimate_cost") or 0,
+        ),
         "stop": _rule(ctx, voting=ballot is not None),
         **{name: given[name] for name in _AS_THEY_ARE},
     }
@@ -77,6 +85,41 @@ def _ballot(ctx: typer.Context) -> Ballot | None:
         return Ballot.parse(expression)
     except InvalidJob as error:
         raise bad(ctx, "--vote-by", str(error)) from None
+
+
+def _budget(ctx: typer.Context) -> Budget:
+    cost = _money(ctx, "--max-cost", "max_cost")
+    if cost is not None and ctx.params["estimate_cost"] is None:
+        raise bad(
+            ctx,
+            "--max-cost",
+            "money is set aside before it is spent: write --estimate-cost too, with the dollars"
+            " that one candidate is expected to cost",
+        )
+    calls = _calls(ctx, "--max-calls", "max_calls")
+    if calls and not ctx.params["estimate_calls"]:
+        raise bad(ctx, "--estimate-calls", "0 beside --max-calls: write 1, or what one comes to")
+    return Budget(model_calls=calls, cost=cost)
+
+
+def _calls(ctx: typer.Context, flag: str, name: str) -> int | None:
+    calls: int | None = ctx.params[name]
+    if calls is not None and not 0 <= calls <= MOST:
+        raise bad(ctx, flag, f"{calls}: write a whole number from 0 up, such as {flag} 8")
+    return calls
+
+
+def _money(ctx: typer.Context, flag: str, name: str) -> Decimal | None:
+    written: str | None = ctx.params[name]
+    if written is None:
+        return None
+    try:
+        nano = nano_dollars(written)
+    except ValueError:
+        nano = -1
+    if nano < 0:
+        raise bad(ctx, flag, f"{written!r}: write dollars from 0 up, such as {flag} 0.50")
+    return dollars(nano)
 
 
 def _rule(ctx: typer.Context, *, voting: bool) -> StopRule:

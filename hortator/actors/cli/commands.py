@@ -5,19 +5,15 @@ from __future__ import annotations
 from hortator.actors.cli.demo import demo_job, print_tour
 from hortator.actors.cli.play import Stop, play
 from hortator.actors.cli.report import hand_over, print_account
-from hortator.actors.cli.settings import Settings, prepare
+from hortator.actors.cli.settings import Prepared
 
 
-def run(request: bytes, settings: Settings) -> int:
-    """Do `hortator run`. Returns the exit code.
-
-    Raises:
-        InvalidJob: the settings cannot work together.
-    """
-    prepared = prepare(settings)
+def run(request: bytes, prepared: Prepared) -> int:
+    """Do `hortator run`. Returns the exit code."""
+    job, settings = prepared.job, prepared.settings
     with Stop(*prepared.commands) as stop:
-        result = play(prepared.job, request, seed=settings.seed, stop=stop)
-        print_account(result, prepared.job, settings.ballot)
+        result = play(job, request, seed=settings.seed, stop=stop)
+        print_account(result, job, settings.ballot)
         if settings.json:
             code = hand_over(result.to_json().encode() + b"\n")
         else:

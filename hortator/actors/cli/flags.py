@@ -73,3 +73,29 @@ MaxOutput = Annotated[
     int,
     typer.Option(metavar="BYTES", show_default="8 MiB", help="What a command may print at most."),
 ]
+MaxCalls = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        show_default="no limit",
+        help="Model calls of all candidates together. A command reports what it has used as JSON"
+        ' to the file $HORTATOR_USAGE: {"model_calls": 1, "cost": "0.002"}, one or more lines.',
+    ),
+]
+MaxCost = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DOLLARS",
+        show_default="no limit",
+        help="Money of all candidates together; needs --estimate-cost.",
+    ),
+]
+EstimateCalls = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Model calls that one candidate is expected to need: set aside before it starts, and"
+        " charged if it reports nothing.",
+    ),
+]
+EstimateCost = Annotated[str | None, typer.Option(metavar="DOLLARS", help="Likewise, money.")]

@@ -115,6 +115,10 @@ def _summary(result: RunResult[Any], ballot: Ballot | None) -> list[Text]:
     lines.append(Text(f"seed: {result.seed} (again with --seed)"))
     if result.usage.charged != Usage():
         lines.append(Text(f"usage: {costs(result.usage.charged)}"))
+    lines += [
+        Text(f"not counted, so the estimate was charged: #{each.candidate}, {each.what}", "yellow")
+        for each in result.usage.malformed
+    ]
     if result.selected is None:
         lines.append(Text("best: none, no candidate was eligible", "yellow"))
         return lines

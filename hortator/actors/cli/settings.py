@@ -7,9 +7,11 @@ import attrs
 from hortator.actors.process import Command, CommandScorer, command, command_scorer
 from hortator.protocols.ballot import Ballot, NoVote
 from hortator.protocols.best_of_n import BestOfN
+from hortator.protocols.budget import Budget
 from hortator.protocols.interfaces import CandidateContext
 from hortator.protocols.selection import best_score
 from hortator.protocols.stopping import StopRule
+from hortator.protocols.usage import Usage
 from hortator.protocols.voting import plurality_vote
 
 
@@ -22,6 +24,8 @@ class Settings:
         score: those of the scorer, or None.
         ballot: how outputs vote, or None if the best score is selected.
         stop: the rule that ends the run early.
+        budget: limits over all candidates.
+        estimate: what one candidate is expected to need.
         json: whether a report is printed instead of the output.
     """
 
@@ -33,6 +37,8 @@ class Settings:
     timeout: float | None
     minimize: bool
     stop: StopRule
+    budget: Budget
+    estimate: Usage
     seed: int | None
     json: bool
     max_output: int
@@ -72,10 +78,12 @@ class Prepared:
     """A job that can be run, and the commands that it runs.
 
     Attributes:
+        settings: what was asked for.
         job: the job.
         commands: those to kill when everything has to end at once.
     """
 
+    settings: Settings
     job: BestOfN[bytes, bytes]
     commands: tuple[Command, ...]
 
@@ -86,10 +94,10 @@ def prepare(settings: Settings) -> Prepared:
     Raises:
         InvalidJob: they cannot work together.
     """
-    generator = command(settings.generate, max_output=settings.max_output)
+    generator = command(settings.generate, max_output=settings.max_output, usage=True)
     scorer: CommandScorer | None = None
     if settings.score is not None:
-        scorer = command_scorer(settings.score, max_output=settings.max_output)
+        scorer = command_scorer(settings.score, max_output=settings.max_output, usage=True)
     ballot = settings.ballot
     job: BestOfN[bytes, bytes] = BestOfN(
         generate=generator if ballot is None else Voter(generator, ballot),
@@ -97,8 +105,11 @@ def prepare(settings: Settings) -> Prepared:
         n=settings.n,
         max_concurrency=min(settings.concurrency, settings.n),
         timeout=settings.timeout,
+        budget=settings.budget,
+        estimate=settings.estimate,
         objective="min" if settings.minimize else "max",
         select=best_score() if ballot is None else plurality_vote(key=ballot.vote),
         stop=settings.stop,
     )
-    return Prepared(job, (generator,) if scorer is None else (generator, scorer.command))
+    commands = (generator,) if scorer is None else (generator, scorer.command)
+    return Prepared(settings, job, commands)
