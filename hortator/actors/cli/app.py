@@ -23,6 +23,27 @@ app: typer.Typer = typer.Typer(
 )
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version  # it is seldom asked for
+
+        try:
+            print(f"hortator {version('hortator')}")
+        except PackageNotFoundError:  # a checkout that was never installed
+            print("hortator, from a folder: not installed, so without a version")
+        raise typer.Exit
+
+
+@app.callback()
+def hortator(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Tell it and exit."),
+    ] = False,
+) -> None:
+    """The best of N attempts, by one hard deadline."""
+
+
 @app.command(
     short_help="The best of N runs of a command of yours.",
     epilog="""\b
@@ -51,7 +72,10 @@ def run(
     max_cost: flags.MaxCost = None,
     estimate_calls: flags.EstimateCalls = 1,
     estimate_cost: flags.EstimateCost = None,
+    env: flags.Env = None,
+    cwd: flags.Cwd = None,
     max_output: flags.MaxOutput = MAX_OUTPUT,
+    events: flags.Events = None,
 ) -> None:
     """Run a command N times, and print the best of its outputs.
 
@@ -64,9 +88,10 @@ def run(
 
     try:
         prepared = settings.prepare(settings.Settings(**checked))
+        code = commands.run(_read(ctx, request), prepared)
     except InvalidJob as error:
         ctx.fail(str(error))
-    raise typer.Exit(commands.run(_read(ctx, request), prepared))
+    raise typer.Exit(code)
 
 
 @app.command(short_help="See it at work: a short tour through the 52 places of berlin52.")

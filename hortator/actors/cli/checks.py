@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from decimal import Decimal
 from typing import Any
 
@@ -27,6 +28,8 @@ def check(ctx: typer.Context) -> dict[str, Any]:
     check_counts(ctx)
     if given["max_output"] < 1:
         raise bad(ctx, "--max-output", f"{given['max_output']}: write a number of bytes from 1 up")
+    if given["cwd"] is not None and not os.path.isdir(given["cwd"]):
+        raise bad(ctx, "--cwd", f"there is no folder {given['cwd']!r}")
     ballot = _ballot(ctx)
     if given["score"] is None and ballot is None:
         ctx.fail(
@@ -42,12 +45,23 @@ def check(ctx: typer.Context) -> dict[str, Any]:
             model_calls=_calls(ctx, "--estimate-calls", "estimate_calls") or 0,
             cost=_money(ctx, "--estimate-cost", "estimate_cost") or 0,
         ),
+        "env": _env(ctx),
         "stop": _rule(ctx, voting=ballot is not None),
         **{name: given[name] for name in _AS_THEY_ARE},
     }
 
 
-_AS_THEY_ARE = ("n", "concurrency", "timeout", "minimize", "seed", "json", "max_output")
+_AS_THEY_ARE = (
+    "n",
+    "concurrency",
+    "timeout",
+    "minimize",
+    "seed",
+    "json",
+    "cwd",
+    "max_output",
+    "events",
+)
 
 
 def bad(ctx: typer.Context, flag: str, why: str) -> typer.BadParameter:
@@ -75,6 +89,16 @@ def _words(ctx: typer.Context, flag: str, command: str) -> tuple[str, ...]:
         return Template.parse(command).words
     except BadCommand as error:
         raise bad(ctx, flag, str(error)) from None
+
+
+def _env(ctx: typer.Context) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for written in ctx.params["env"] or ():
+        name, equals, value = written.partition("=")
+        if not name or not equals or "\0" in written:
+            raise bad(ctx, "--env", f"{written!r}: write NAME=VALUE, such as --env MODEL=small")
+        found[name] = value
+    return found
 
 
 def _ballot(ctx: typer.Context) -> Ballot | None:

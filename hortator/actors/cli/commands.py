@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
+from rich.text import Text
+
 from hortator.actors.cli.demo import demo_job, print_tour
 from hortator.actors.cli.play import Stop, play
-from hortator.actors.cli.report import hand_over, print_account
+from hortator.actors.cli.report import hand_over, print_account, print_line
 from hortator.actors.cli.settings import Prepared
+from hortator.actors.recorder import Recorder, record_to
+from hortator.protocols.errors import InvalidJob
 
 
 def run(request: bytes, prepared: Prepared) -> int:
-    """Do `hortator run`. Returns the exit code."""
+    """Do `hortator run`. Returns the exit code.
+
+    Raises:
+        InvalidJob: the file for the events cannot be opened.
+    """
     job, settings = prepared.job, prepared.settings
-    with Stop(*prepared.commands) as stop:
-        result = play(job, request, seed=settings.seed, stop=stop)
+    with Stop(*prepared.commands) as stop, _recording(settings.events) as recorder:
+        result = play(job, request, seed=settings.seed, stop=stop, recorder=recorder)
         print_account(result, job, settings.ballot)
         if settings.json:
             code = hand_over(result.to_json().encode() + b"\n")
         else:
             code = hand_over(b"" if result.selected is None else result.output)
         return code or stop.exit_code(result)
+
+
+@contextlib.contextmanager
+def _recording(path: str | None) -> Iterator[Recorder | None]:
+    """A recorder into this file, or None; what could not be written is told at the end."""
+    if path is None:
+        yield None
+        return
+    try:
+        recorder = record_to(path)
+    except OSError as error:
+        raise InvalidJob(f"--events {path}: it cannot be written to: {error.strerror}") from error
+    try:
+        yield recorder
+    finally:
+        try:
+            recorder.close()
+        except OSError as error:
+            print_line(Text(f"hortator: {path} is not whole: {error.strerror}", "bold red"))
 
 
 def demo(*, n: int, concurrency: int, timeout: float | None, seed: int | None, json: bool) -> int:

@@ -99,3 +99,22 @@ EstimateCalls = Annotated[
     ),
 ]
 EstimateCost = Annotated[str | None, typer.Option(metavar="DOLLARS", help="Likewise, money.")]
+Env = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="Set in the environment of the commands, beside what is there; more than once.",
+    ),
+]
+Cwd = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", show_default="this one", help="The folder the commands run in."),
+]
+Events = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write each event of the run to it as it happens, a line of JSON each; what was in"
+        " it is lost.",
+    ),
+]

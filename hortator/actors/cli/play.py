@@ -16,6 +16,7 @@ from hortator.actors.cli.report import print_plan
 from hortator.actors.handle import RunHandle
 from hortator.actors.observer import in_thread
 from hortator.actors.process import Command
+from hortator.actors.recorder import Recorder
 from hortator.actors.runtime import open_runtime
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.result import RunResult
@@ -94,7 +95,12 @@ def caught() -> list[signal.Signals]:
 
 
 def play(
-    job: BestOfN[bytes, Out], request: bytes, *, seed: int | None, stop: Stop
+    job: BestOfN[bytes, Out],
+    request: bytes,
+    *,
+    seed: int | None,
+    stop: Stop,
+    recorder: Recorder | None = None,
 ) -> RunResult[Out]:
     """Run a job with its progress on standard error, until it or a signal ends it.
 
@@ -103,19 +109,26 @@ def play(
         request: for its candidates.
         seed: of the run; None to have one drawn.
         stop: entered already.
+        recorder: told of every event, or None.
     """
     # What a run warns of, such as processes that left their group, is news for whoever looks on.
     logging.basicConfig(format="hortator: %(message)s", level=logging.WARNING)
     print_plan(job)
-    return trio.run(_play, job, request, seed, stop)
+    return trio.run(_play, job, request, seed, stop, recorder)
 
 
 async def _play(
-    job: BestOfN[bytes, Out], request: bytes, seed: int | None, stop: Stop
+    job: BestOfN[bytes, Out],
+    request: bytes,
+    seed: int | None,
+    stop: Stop,
+    recorder: Recorder | None,
 ) -> RunResult[Out]:
     # In a thread: a terminal that is held (Ctrl-S) or a full pipe must not hold the deadline.
     observer = in_thread(Progress(job))
-    async with open_runtime() as runtime:
+    # On the loop: an event that was dropped would be missed later, when the run is looked at.
+    recorders = () if recorder is None else (recorder,)
+    async with open_runtime(observers=recorders) as runtime:
         handle = runtime.start(job, request, seed=seed, observers=(observer,))
         with trio.open_signal_receiver(*caught()) as signals:
             async with trio.open_nursery() as nursery:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
 import attrs
 
 from hortator.actors.process import Command, CommandScorer, command, command_scorer
@@ -27,6 +30,9 @@ class Settings:
         budget: limits over all candidates.
         estimate: what one candidate is expected to need.
         json: whether a report is printed instead of the output.
+        env: what is set in the environment of the commands.
+        cwd: the folder that they run in, or None for ours.
+        events: the file that events are written to, or None.
     """
 
     generate: tuple[str, ...]
@@ -41,7 +47,10 @@ class Settings:
     estimate: Usage
     seed: int | None
     json: bool
+    env: Mapping[str, str]
+    cwd: str | None
     max_output: int
+    events: str | None
 
 
 @attrs.frozen(eq=False)
@@ -94,10 +103,12 @@ def prepare(settings: Settings) -> Prepared:
     Raises:
         InvalidJob: they cannot work together.
     """
-    generator = command(settings.generate, max_output=settings.max_output, usage=True)
+    env = {**os.environ, **settings.env} if settings.env else None
+    limit, folder = settings.max_output, settings.cwd
+    generator = command(settings.generate, max_output=limit, env=env, cwd=folder, usage=True)
     scorer: CommandScorer | None = None
     if settings.score is not None:
-        scorer = command_scorer(settings.score, max_output=settings.max_output, usage=True)
+        scorer = command_scorer(settings.score, max_output=limit, env=env, cwd=folder, usage=True)
     ballot = settings.ballot
     job: BestOfN[bytes, bytes] = BestOfN(
         generate=generator if ballot is None else Voter(generator, ballot),
