@@ -55,7 +55,8 @@ Examples:
 )
 def run(
     ctx: typer.Context,
-    generate: flags.Generate,
+    job: flags.Job = None,
+    generate: flags.Generate = None,
     score: flags.Score = None,
     request: flags.Request = None,
     n: flags.N = 4,

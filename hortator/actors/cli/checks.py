@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from hortator.actors.cli.jobfile import environment, missing, told_by
 from hortator.protocols.ballot import Ballot
 from hortator.protocols.budget import Budget
 from hortator.protocols.command import BadCommand, Template
@@ -31,10 +32,15 @@ def check(ctx: typer.Context) -> dict[str, Any]:
     if given["cwd"] is not None and not os.path.isdir(given["cwd"]):
         raise bad(ctx, "--cwd", f"there is no folder {given['cwd']!r}")
     ballot = _ballot(ctx)
+    if given["generate"] is None:
+        ctx.fail(
+            f"{missing(ctx, 'generate')}: write the command that makes a candidate, such as"
+            " 'solve --seed {seed}'"
+        )
     if given["score"] is None and ballot is None:
         ctx.fail(
-            "Missing option '--score': write the command that judges a candidate, such as"
-            " --score 'wc -c'; or let the candidates vote, with --vote or --vote-by REGEX"
+            f"{missing(ctx, 'score')}: write the command that judges a candidate, such as"
+            " 'wc -c'; or let the candidates vote, with --vote or --vote-by REGEX"
         )
     return {
         "generate": _words(ctx, "--generate", given["generate"]),
@@ -65,7 +71,10 @@ _AS_THEY_ARE = (
 
 
 def bad(ctx: typer.Context, flag: str, why: str) -> typer.BadParameter:
-    """The error of a flag whose value cannot be meant."""
+    """The error of a flag whose value cannot be meant, or of the key in a job file."""
+    told = told_by(ctx, flag.lstrip("-").replace("-", "_"))
+    if told is not None:
+        ctx.fail(f"{told}: {why}")
     return typer.BadParameter(why, ctx, param_hint=f"'{flag}'")
 
 
@@ -92,7 +101,7 @@ def _words(ctx: typer.Context, flag: str, command: str) -> tuple[str, ...]:
 
 
 def _env(ctx: typer.Context) -> dict[str, str]:
-    found: dict[str, str] = {}
+    found = environment(ctx)
     for written in ctx.params["env"] or ():
         name, equals, value = written.partition("=")
         if not name or not equals or "\0" in written:
@@ -149,6 +158,10 @@ def _money(ctx: typer.Context, flag: str, name: str) -> Decimal | None:
 def _rule(ctx: typer.Context, *, voting: bool) -> StopRule:
     """The rule of `--stop` or `--target`."""
     written, value = ctx.params["stop"], ctx.params["target"]
+    if value is not None and written is not None and _beaten(ctx, "target", "stop"):
+        value = None
+    elif value is not None and written is not None and _beaten(ctx, "stop", "target"):
+        written = None
     if value is not None and written is not None:
         raise bad(ctx, "--stop", "it stands beside --target: write one of the two")
     if value is not None:
@@ -176,6 +189,11 @@ def _rule(ctx: typer.Context, *, voting: bool) -> StopRule:
                 f"{written!r}: write first, target:X with a finite number, decided, consistent, or"
                 " consistent:P with a probability above 0.5 and below 1, such as consistent:0.95",
             )
+
+
+def _beaten(ctx: typer.Context, one: str, other: str) -> bool:
+    """Whether one stands in a job file, and the other, a flag, goes before it."""
+    return told_by(ctx, one) is not None and told_by(ctx, other) is None
 
 
 def _target(ctx: typer.Context, flag: str, value: float) -> StopRule:

@@ -7,10 +7,21 @@ from typing import Annotated
 
 import typer
 
+from hortator.actors.cli.jobfile import load
+
 CORES: int = os.cpu_count() or 1
 
+Job = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        is_eager=True,
+        callback=load,
+        help="A file in TOML that says what flags say, as max_cost = 0.5; flags go before it.",
+    ),
+]
 Generate = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="CMD",
         help="Makes one candidate: gets the request on its input, prints the candidate."
