@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -77,6 +78,9 @@ def run(
     cwd: flags.Cwd = None,
     max_output: flags.MaxOutput = MAX_OUTPUT,
     events: flags.Events = None,
+    jobs_from: flags.JobsFrom = None,
+    jobs: flags.Jobs = 1,
+    out: flags.Out = None,
 ) -> None:
     """Run a command N times, and print the best of its outputs.
 
@@ -89,7 +93,10 @@ def run(
 
     try:
         prepared = settings.prepare(settings.Settings(**checked))
-        code = commands.run(_read(ctx, request), prepared)
+        if jobs_from is not None:
+            code = commands.run_many(_read_from(ctx, jobs_from), prepared, jobs=jobs, out=out)
+        else:
+            code = commands.run(_read(ctx, request), prepared)
     except InvalidJob as error:
         ctx.fail(str(error))
     raise typer.Exit(code)
@@ -127,3 +134,13 @@ def _read(ctx: typer.Context, argument: str | None) -> bytes:
         return bytes(stdin.buffer.read())
     except OSError as error:
         raise bad(ctx, "REQUEST", f"standard input cannot be read: {error}") from None
+
+
+def _read_from(ctx: typer.Context, path: str) -> bytes:
+    """The lines of `--jobs-from`."""
+    if path == "-":
+        return _read(ctx, path)
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise bad(ctx, "--jobs-from", f"{path} cannot be read: {error.strerror}") from None

@@ -29,6 +29,7 @@ def check(ctx: typer.Context) -> dict[str, Any]:
     check_counts(ctx)
     if given["max_output"] < 1:
         raise bad(ctx, "--max-output", f"{given['max_output']}: write a number of bytes from 1 up")
+    _check_many(ctx)
     if given["cwd"] is not None and not os.path.isdir(given["cwd"]):
         raise bad(ctx, "--cwd", f"there is no folder {given['cwd']!r}")
     ballot = _ballot(ctx)
@@ -91,6 +92,18 @@ def check_counts(ctx: typer.Context) -> None:
     timeout = ctx.params["timeout"]
     if timeout is not None and not 0 <= timeout < math.inf:
         raise bad(ctx, "--timeout", f"{timeout}: write seconds from 0 up, such as --timeout 5")
+
+
+def _check_many(ctx: typer.Context) -> None:
+    given = ctx.params
+    if given["jobs"] < 1:
+        raise bad(ctx, "--jobs", f"{given['jobs']}: write a whole number from 1 up")
+    if given["jobs_from"] is None:
+        for flag, name, unset in (("--jobs", "jobs", 1), ("--out", "out", None)):
+            if given[name] != unset:
+                raise bad(ctx, flag, "it goes with many requests: write --jobs-from FILE too")
+    elif given["request"] is not None:
+        raise bad(ctx, "REQUEST", "the requests come from --jobs-from: write one of the two")
 
 
 def _words(ctx: typer.Context, flag: str, command: str) -> tuple[str, ...]:

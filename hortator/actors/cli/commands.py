@@ -32,6 +32,35 @@ def run(request: bytes, prepared: Prepared) -> int:
         return code or stop.exit_code(result)
 
 
+def run_many(text: bytes, prepared: Prepared, *, jobs: int, out: str | None) -> int:
+    """Do `hortator run --jobs-from`. Returns the exit code.
+
+    Args:
+        text: the requests, one a line.
+        prepared: what is run for each.
+        jobs: how many runs at a time.
+        out: the file that answers are added to; None for standard output.
+
+    Raises:
+        InvalidJob: a line is no request, or a file cannot be opened.
+    """
+    # Here, and not above: who has one request does not wait for pydantic.
+    from hortator.actors.cli.answers import opened
+    from hortator.actors.cli.many import Many
+    from hortator.protocols.joblines import read_requests
+
+    try:
+        asked = read_requests(text)
+    except InvalidJob as error:
+        raise InvalidJob(f"--jobs-from, {error}") from error
+    with (
+        Stop(*prepared.commands) as stop,
+        opened(out) as answers,
+        _recording(prepared.settings.events) as recorder,
+    ):
+        return Many(prepared, asked, answers).play(jobs, stop, recorder)
+
+
 @contextlib.contextmanager
 def _recording(path: str | None) -> Iterator[Recorder | None]:
     """A recorder into this file, or None; what could not be written is told at the end."""

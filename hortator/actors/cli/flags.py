@@ -129,3 +129,21 @@ Events = Annotated[
         " it is lost.",
     ),
 ]
+JobsFrom = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Many requests, one a line, - for standard input: plain text, or"
+        ' {"id": "a", "request": "text"}. Each is a run of its own, with all that is said above;'
+        " each answer is a line of JSON.",
+    ),
+]
+Jobs = Annotated[int, typer.Option(metavar="N", help="How many of those runs at a time.")]
+Out = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        show_default="standard output",
+        help="Add the answers to this file, and pass over requests whose id is answered in it.",
+    ),
+]

@@ -7,13 +7,12 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
 from hortator.actors.cli.progress import Progress
 from hortator.actors.cli.report import print_plan
-from hortator.actors.handle import RunHandle
 from hortator.actors.observer import in_thread
 from hortator.actors.process import Command
 from hortator.actors.recorder import Recorder
@@ -25,6 +24,14 @@ Out = TypeVar("Out")
 
 LAST_LOOKS = 40
 """So often, 5 ms apart, the second signal looks whether the groups that it killed are gone."""
+
+
+class Cancellable(Protocol):
+    """What a signal ends: the handle of a run, or all that are in flight."""
+
+    def cancel(self, reason: str, /) -> None:
+        """End it, and keep what it has come to."""
+        ...
 
 
 class Stop:
@@ -68,15 +75,15 @@ class Stop:
             os._exit(128 + signum)
         self.signum = signum
 
-    async def watch(self, signals: AsyncIterator[int], handle: RunHandle[Any]) -> None:
+    async def watch(self, signals: AsyncIterator[int], run: Cancellable) -> None:
         """Do what the signals say for as long as a run goes on."""
         if self.signum is not None:
-            handle.cancel(signal.Signals(self.signum).name)
+            run.cancel(signal.Signals(self.signum).name)
         async for signum in signals:
             if self.signum is not None:
                 await self._leave(signum)
             self.signum = signum
-            handle.cancel(signal.Signals(signum).name)
+            run.cancel(signal.Signals(signum).name)
 
     async def _leave(self, signum: int) -> None:
         for each in self._commands:
