@@ -24,6 +24,7 @@ from hortator import Event, Snapshot, Status
 from hortator.actors.observer import AsyncObserver, Subscription, SyncObserver
 from hortator.protocols.events import RunFinished
 from hortator.protocols.run import RunState
+from tests.shell import Shell, opened
 
 LAST = "test_zz_coverage.py"
 CONTRACT = Path(__file__).parent / "contract"
@@ -115,6 +116,13 @@ def _noting(take, seen: Seen):  # type: ignore[no-untyped-def]
         take(self, subscription, events)
 
     return watched_take
+
+
+@pytest.fixture
+def shell() -> Iterator[Shell]:
+    """Starts the command line; what it leaves behind is killed after the test."""
+    with opened() as shell:
+        yield shell
 
 
 @pytest.fixture(autouse=True)

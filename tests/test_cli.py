@@ -1,113 +1,25 @@
-"""The command line, as a person meets it: real processes, real signals, real pipes.
-
-Whatever a test starts has the test's mark in its environment, so that it can be found, and
-killed if it outlives the test.
-"""
+"""The command line, as a person meets it: real processes, real signals, real pipes."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
 import re
-import secrets
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
 
-import attrs
 import pytest
 
 from hortator.actors.cli import main
-from hortator.actors.group import marked
 from hortator.protocols.brief import brief, number
 from hortator.protocols.command import CommandFailed
+from tests.shell import LIMIT, Shell, finish, line_with, rest
 
 GRACE = 0.25
-LIMIT = 30.0
-"""Seconds after which a test gives up on the command: far more than it ever needs."""
-
-
-@attrs.define
-class Shell:
-    """Starts the command line, and knows what it has left behind."""
-
-    mark: str
-    started: list[subprocess.Popen[bytes]] = attrs.Factory(list)
-
-    def start(
-        self, *arguments: str, before: tuple[str, ...] = (), **options: Any
-    ) -> subprocess.Popen[bytes]:
-        options = {"stdin": subprocess.DEVNULL, "stdout": -1, "stderr": -1, **options}
-        child = subprocess.Popen(
-            [*before, sys.executable, "-m", "hortator", *arguments],
-            env={**os.environ, "TEST_MARK": self.mark, "COLUMNS": "80"},
-            **options,
-        )
-        self.started.append(child)
-        return child
-
-    def __call__(self, *arguments: str, feed: bytes | None = None) -> Done:
-        child = self.start(*arguments, stdin=subprocess.DEVNULL if feed is None else -1)
-        return finish(child, feed)
-
-    def living(self) -> list[str]:
-        return [found.command for found in marked(self.mark)]
-
-
-@attrs.frozen
-class Done:
-    code: int
-    output: bytes
-    told: str
-
-
-def finish(child: subprocess.Popen[bytes], feed: bytes | None = None) -> Done:
-    output, told = child.communicate(feed, timeout=LIMIT)
-    return Done(child.returncode, output, told.decode())
-
-
-@pytest.fixture
-def shell() -> Iterator[Shell]:
-    shell = Shell(secrets.token_hex(8))
-    try:
-        yield shell
-    finally:
-        for child in shell.started:
-            if child.poll() is None:
-                child.kill()
-            with child:
-                pass
-        for found in marked(shell.mark):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(found.pid, signal.SIGKILL)
-
-
-def line_with(stream: IO[bytes] | None, word: bytes) -> bytes:
-    """Read lines up to the first with this word in it."""
-    assert stream is not None
-    for line in stream:
-        if word in line:
-            return line
-    raise AssertionError(f"no line with {word!r}")
-
-
-def rest(child: subprocess.Popen[bytes]) -> Done:
-    """What is left to read of a child whose standard error has been read in part."""
-    told: list[bytes] = []
-    assert child.stderr is not None
-    assert child.stdout is not None
-    reader = threading.Thread(target=lambda: told.append(child.stderr.read()))  # type: ignore[union-attr]
-    reader.start()
-    output = child.stdout.read()
-    reader.join()
-    return Done(child.wait(LIMIT), output, told[0].decode())
 
 
 # What comes out
@@ -278,7 +190,30 @@ GOOD = ["--generate", "touch {index}", "--score", "wc -c"]
         (["run", *GOOD, "--no-such-flag"], "--no-such-flag"),
         (["run", *GOOD, "one", "two"], "two"),
         (["run", "--score", "cat"], "--generate"),
-        (["run", "--generate", "touch it"], "--score"),
+        (["run", "--generate", "touch it"], "Missing option '--score': write the command"),
+        (["run", *GOOD, "--env", "A"], "'--env': 'A': write NAME=VALUE"),
+        (["run", *GOOD, "--env", "=1"], "'--env': '=1': write NAME=VALUE"),
+        (["run", *GOOD, "--cwd", "no/where"], "'--cwd': there is no folder 'no/where'"),
+        (["run", *GOOD, "--jobs", "2"], "'--jobs': it goes with many requests: write --jobs-from"),
+        (["run", *GOOD, "--out", "x"], "'--out': it goes with many requests"),
+        (["run", *GOOD, "--jobs-from", "none", "--jobs", "0"], "'--jobs': 0: write a whole number"),
+        (["run", *GOOD, "--jobs-from", "none"], "'--jobs-from': none cannot be read: No such file"),
+        (["run", *GOOD, "--jobs-from", "none", "it"], "'REQUEST': the requests come from --jobs"),
+        (["run", *GOOD, "--max-calls", "-1"], "'--max-calls': -1: write a whole number"),
+        (["run", *GOOD, "--max-calls", "3"], "3 would fit"),
+        (["run", *GOOD, "--max-calls", "9", "--estimate-calls", "0"], "0 beside --max-calls"),
+        (["run", *GOOD, "--max-cost", "1"], "'--max-cost': money is set aside before"),
+        (["run", *GOOD, "--max-cost", "all"], "'--max-cost': 'all': write dollars from 0"),
+        (["run", *GOOD, "--estimate-cost", "-1"], "'--estimate-cost': '-1': write dollars"),
+        (["run", "--generate", "touch it", "--target", "1", "--vote"], "write --score CMD"),
+        (["run", "--generate", "touch it", "--vote-by", "("], "'--vote-by': '(' is no regular"),
+        (["run", *GOOD, "--stop", "decided"], "'--stop': decided counts votes: write --vote"),
+        (["run", *GOOD, "--stop", "consistent:0.9"], "'--stop': consistent:0.9 counts votes"),
+        (["run", *GOOD, "--vote", "--stop", "consistent:1"], "'--stop': 'consistent:1': write"),
+        (["run", *GOOD, "--stop", "target:x"], "'--stop': nan: write a finite number"),
+        (["run", *GOOD, "--stop", "target"], "'--stop': 'target': write first, target:X"),
+        (["run", *GOOD, "--stop", "first:1"], "'--stop': 'first:1': write first"),
+        (["run", *GOOD, "--stop", "first", "--target", "1"], "'--stop': it stands beside"),
         (["run", "--generate", "", "--score", "cat"], "'--generate': the command '' cannot"),
         (["run", "--generate", "touch 'it", "--score", "cat"], "no closing quotation in it"),
         (["run", *GOOD[:2], "--score", "'"], "'--score': the command"),

@@ -63,6 +63,13 @@ class Group:
         else:
             await trio.lowlevel.wait_readable(self._pidfd)
 
+    async def feed(self, text: bytes) -> None:
+        """Write all of its input and close it; cancelled, it may have got a part of it."""
+        # A command that does not read its input, or not all of it, is in its right.
+        with contextlib.suppress(trio.BrokenResourceError):
+            await self.stdin.send_all(text)
+        self.stdin.close()
+
     def signal(self, signum: int) -> None:
         """Send a signal to every process of the group; nothing once it is closed."""
         if not self._closed:

@@ -31,6 +31,7 @@ import attrs
 import trio
 
 from hortator.actors.group import Found, Group, Lookout, start
+from hortator.actors.usage_file import USAGE, UsageFile
 from hortator.protocols.candidate import Generated
 from hortator.protocols.command import (
     MAX_OUTPUT,
@@ -40,9 +41,11 @@ from hortator.protocols.command import (
     OutputTooLarge,
     Tail,
     Template,
+    beyond,
     check_max_output,
     read_answer,
 )
+from hortator.protocols.errors import LeaseExceeded, RunEnded
 from hortator.protocols.interfaces import CandidateContext
 from hortator.protocols.scoring import Score
 
@@ -67,6 +70,7 @@ def command(
     max_output: int = MAX_OUTPUT,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
+    usage: bool = False,
 ) -> Command:
     """A generator whose candidates are runs of a command.
 
@@ -79,6 +83,12 @@ def command(
         max_output: bytes that it may print; above that it is killed and has failed.
         env: its whole environment, as for `subprocess`; None for ours.
         cwd: the folder to run it in; None for ours.
+        usage: whether it may report what it has used: it then has the path of a file in its
+            environment as `HORTATOR_USAGE`, to which it writes a JSON object a line, such as
+            `{"model_calls": 1, "cost": "0.002"}`, with the fields of `Usage`. They are added up
+            and charged when it has ended, however it ended. Where that is more than its lease
+            covers, more is reserved first. A report that can't be true is in the run's
+            `usage.malformed`, and the estimate is charged.
 
     Raises:
         BadCommand: the template is empty, a quote in it is not closed, or the limit is no limit.
@@ -86,7 +96,10 @@ def command(
     >>> command("solve --seed {seed}").template.words
     ('solve', '--seed', '{seed}')
     """
-    return Command(Template.parse(template), check_max_output(max_output), env, cwd)
+    if usage:
+        # Now, and not at the first report: importing pydantic would hold the loop for a while.
+        import_module("hortator.protocols.reported")
+    return Command(Template.parse(template), check_max_output(max_output), env, cwd, usage)
 
 
 def command_scorer(
@@ -95,6 +108,7 @@ def command_scorer(
     max_output: int = MAX_OUTPUT,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
+    usage: bool = False,
 ) -> CommandScorer:
     """A scorer that is a command: the candidate's output goes to its standard input.
 
@@ -103,7 +117,7 @@ def command_scorer(
     """
     # Now, and not at the first answer: importing pydantic would hold the loop for a while.
     import_module("hortator.protocols.answer")
-    return CommandScorer(command(template, max_output=max_output, env=env, cwd=cwd))
+    return CommandScorer(command(template, max_output=max_output, env=env, cwd=cwd, usage=usage))
 
 
 @attrs.define(eq=False)
@@ -117,12 +131,14 @@ class Command:
         max_output: bytes that it may print.
         env: its whole environment, or None for ours.
         cwd: the folder it runs in, or None for ours.
+        usage: whether it may report what it has used.
     """
 
     template: Template
     max_output: int = MAX_OUTPUT
     env: Mapping[str, str] | None = None
     cwd: str | os.PathLike[str] | None = None
+    usage: bool = False
     _lookout: Lookout = attrs.field(factory=Lookout, init=False, repr=False)
     _numbers: Iterator[int] = attrs.field(factory=itertools.count, init=False, repr=False)
     _attempts: set[_Attempt] = attrs.field(factory=set["_Attempt"], init=False, repr=False)
@@ -158,12 +174,18 @@ class Command:
     async def run(self, feed: str | bytes, ctx: CandidateContext, head: Head) -> bytes:
         """As calling it, but nothing is published: what it prints is collected in `head`."""
         words = self.template.fill(index=ctx.index, seed=ctx.seed)
-        attempt = _Attempt(words, ctx, head, next(self._numbers), self._lookout)
+        told = UsageFile() if self.usage else None
+        attempt = _Attempt(words, ctx, head, next(self._numbers), self._lookout, told)
         self._attempts.add(attempt)
+        whole = False
         try:
-            return await attempt.run(_as_bytes(feed), self)
+            output = await attempt.run(_as_bytes(feed), self)
+            await attempt.make_room()
+            whole = True
         finally:
             self._attempts.discard(attempt)
+            attempt.charge(quietly=not whole)
+        return output
 
     @property
     def running(self) -> int:
@@ -184,6 +206,7 @@ class Command:
         self._killed = True
         for attempt in self._attempts:
             attempt.kill()
+            attempt.forget()
 
 
 @attrs.define(eq=False)
@@ -220,6 +243,8 @@ class _Attempt:
     head: Head
     number: int
     lookout: Lookout
+    told: UsageFile | None
+    """Where it reports what it has used."""
     tail: Tail = attrs.field(factory=lambda: Tail(STDERR_KEPT), init=False)
     over: bool = attrs.field(default=False, init=False)
     """Its leader has ended by itself, or it printed too much: no need to ask it to end."""
@@ -229,6 +254,8 @@ class _Attempt:
     @trio.lowlevel.enable_ki_protection
     async def run(self, feed: bytes, owner: Command) -> bytes:
         env = self.lookout.environment(os.environ if owner.env is None else owner.env, self.number)
+        if self.told is not None:
+            env[USAGE] = self.told.path
         self.group = group = await start(self.words, env, owner.cwd)
         try:
             if owner.killed:
@@ -252,6 +279,30 @@ class _Attempt:
             raise CommandFailed(self.words, group.process.returncode or 0, self.tail.text)
         return self.head.data
 
+    async def make_room(self) -> None:
+        """Reserve what was used beyond the lease: an estimate is none that nothing goes over."""
+        spent = None if self.told is None else self.told.read()
+        over = None if spent is None else beyond(spent, self.ctx.remaining())
+        if over is not None:
+            await self.ctx.reserve(over)
+
+    def charge(self, *, quietly: bool) -> None:
+        """Charge what was reported.
+
+        Args:
+            quietly: something else is on its way out, and is not to be replaced.
+        """
+        spent = None if self.told is None else self.told.read()
+        self.forget()
+        if spent is None:
+            return
+        with contextlib.suppress(*(LeaseExceeded, RunEnded) if quietly else ()):
+            self.ctx.charge(spent)
+
+    def forget(self) -> None:
+        if self.told is not None:
+            self.told.remove()
+
     def kill(self) -> None:
         if self.group is not None:
             self.group.signal(signal.SIGKILL)
@@ -260,7 +311,7 @@ class _Attempt:
         """Feed and hear the command until its leader has ended, or it printed too much."""
         async with trio.open_nursery() as nursery:
             quiet = trio.Event()
-            nursery.start_soon(_feed, group.stdin, feed)
+            nursery.start_soon(group.feed, feed)
             nursery.start_soon(self._listen, group, quiet, nursery.cancel_scope)
             await group.leader_ended()
             self.over = True
@@ -343,10 +394,3 @@ def _as_bytes(feed: object) -> bytes:
                 f"a command is fed text or bytes, not {type(feed).__name__}: write a generate()"
                 " of your own that turns the request into text, or pass text"
             )
-
-
-async def _feed(stdin: trio.lowlevel.FdStream, feed: bytes) -> None:
-    # A command that does not read its input, or not all of it, is in its right.
-    with contextlib.suppress(trio.BrokenResourceError):
-        await stdin.send_all(feed)
-    stdin.close()

@@ -19,12 +19,15 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
 from hortator.protocols.errors import CandidateError, InvalidJob, InvalidScore
+from hortator.protocols.interfaces import Remaining
 from hortator.protocols.scoring import Score
 from hortator.protocols.showing import on_one_line
+from hortator.protocols.usage import DIMENSIONS, Usage, fault
 
 MAX_OUTPUT = 8 * 1024 * 1024
 """Bytes that a command may print if nobody says otherwise."""
@@ -275,6 +278,22 @@ def read_answer(output: bytes) -> Score:
         return read_object(text)
     except ValueError as error:
         raise NotAScore(output, str(error)) from error.__cause__
+
+
+def beyond(spent: Usage, left: Remaining) -> Usage | None:
+    """How much more was spent than is left; None if nothing.
+
+    >>> beyond(Usage(model_calls=3), Remaining(seconds=None, model_calls=1)).model_calls
+    2
+    """
+    if fault(spent) is not None:
+        return None
+    over: dict[str, Any] = {}
+    for name in DIMENSIONS:
+        room = getattr(left, name, None)
+        if room is not None and getattr(spent, name) > room:
+            over[name] = getattr(spent, name) - room
+    return Usage(**over) if over else None
 
 
 def how_it_ended(returncode: int) -> str:

@@ -154,6 +154,21 @@ class Usage:
 _NONE = Usage()
 
 
+@attrs.frozen(kw_only=True)
+class Unreadable(Usage):
+    """A report that cannot be read: something was used, and nobody knows how much.
+
+    Its cost is not a number, so that it can't be taken for a usage that could be true.
+
+    Attributes:
+        why: what cannot be read, for people.
+        cost: not a number.
+    """
+
+    why: str
+    cost: Decimal = attrs.field(default=Decimal("NaN"), init=False)
+
+
 @attrs.frozen
 class Malformed:
     """A report that could not be true, kept apart from the sums.
@@ -198,7 +213,7 @@ def fault(usage: object) -> str | None:
         if type(value) is not int or not 0 <= value <= MOST:
             return f"{name}={value!r}"
     if not usage.cost.is_finite() or not 0 <= usage.cost <= _MOST_MONEY:
-        return f"cost={usage.cost}"
+        return usage.why if isinstance(usage, Unreadable) else f"cost={usage.cost}"
     return None
 
 

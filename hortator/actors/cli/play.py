@@ -7,15 +7,15 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
 from hortator.actors.cli.progress import Progress
 from hortator.actors.cli.report import print_plan
-from hortator.actors.handle import RunHandle
 from hortator.actors.observer import in_thread
 from hortator.actors.process import Command
+from hortator.actors.recorder import Recorder
 from hortator.actors.runtime import open_runtime
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.result import RunResult
@@ -24,6 +24,14 @@ Out = TypeVar("Out")
 
 LAST_LOOKS = 40
 """So often, 5 ms apart, the second signal looks whether the groups that it killed are gone."""
+
+
+class Cancellable(Protocol):
+    """What a signal ends: the handle of a run, or all that are in flight."""
+
+    def cancel(self, reason: str, /) -> None:
+        """End it, and keep what it has come to."""
+        ...
 
 
 class Stop:
@@ -67,15 +75,15 @@ class Stop:
             os._exit(128 + signum)
         self.signum = signum
 
-    async def watch(self, signals: AsyncIterator[int], handle: RunHandle[Any]) -> None:
+    async def watch(self, signals: AsyncIterator[int], run: Cancellable) -> None:
         """Do what the signals say for as long as a run goes on."""
         if self.signum is not None:
-            handle.cancel(signal.Signals(self.signum).name)
+            run.cancel(signal.Signals(self.signum).name)
         async for signum in signals:
             if self.signum is not None:
                 await self._leave(signum)
             self.signum = signum
-            handle.cancel(signal.Signals(signum).name)
+            run.cancel(signal.Signals(signum).name)
 
     async def _leave(self, signum: int) -> None:
         for each in self._commands:
@@ -94,7 +102,12 @@ def caught() -> list[signal.Signals]:
 
 
 def play(
-    job: BestOfN[bytes, Out], request: bytes, *, seed: int | None, stop: Stop
+    job: BestOfN[bytes, Out],
+    request: bytes,
+    *,
+    seed: int | None,
+    stop: Stop,
+    recorder: Recorder | None = None,
 ) -> RunResult[Out]:
     """Run a job with its progress on standard error, until it or a signal ends it.
 
@@ -103,19 +116,26 @@ def play(
         request: for its candidates.
         seed: of the run; None to have one drawn.
         stop: entered already.
+        recorder: told of every event, or None.
     """
     # What a run warns of, such as processes that left their group, is news for whoever looks on.
     logging.basicConfig(format="hortator: %(message)s", level=logging.WARNING)
     print_plan(job)
-    return trio.run(_play, job, request, seed, stop)
+    return trio.run(_play, job, request, seed, stop, recorder)
 
 
 async def _play(
-    job: BestOfN[bytes, Out], request: bytes, seed: int | None, stop: Stop
+    job: BestOfN[bytes, Out],
+    request: bytes,
+    seed: int | None,
+    stop: Stop,
+    recorder: Recorder | None,
 ) -> RunResult[Out]:
     # In a thread: a terminal that is held (Ctrl-S) or a full pipe must not hold the deadline.
     observer = in_thread(Progress(job))
-    async with open_runtime() as runtime:
+    # On the loop: an event that was dropped would be missed later, when the run is looked at.
+    recorders = () if recorder is None else (recorder,)
+    async with open_runtime(observers=recorders) as runtime:
         handle = runtime.start(job, request, seed=seed, observers=(observer,))
         with trio.open_signal_receiver(*caught()) as signals:
             async with trio.open_nursery() as nursery:

@@ -25,7 +25,7 @@ class Progress:
 
     def __init__(self, job: BestOfN[Any, Any]) -> None:
         # A scorer that is no command takes no time, and its score says that there is an output.
-        self._slow_score = isinstance(job.score, CommandScorer)
+        self._slow_score = job.score is None or isinstance(job.score, CommandScorer)
         self._sign = 1.0 if job.objective == "max" else -1.0
         self._begun: float | None = None
         self._best: float | None = None

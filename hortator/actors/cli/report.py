@@ -11,10 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from hortator.protocols.ballot import Ballot
 from hortator.protocols.best_of_n import BestOfN
 from hortator.protocols.brief import costs, number
 from hortator.protocols.candidate import Candidate, Status
 from hortator.protocols.result import RunResult
+from hortator.protocols.showing import on_one_line
 from hortator.protocols.table import LONGEST, table
 from hortator.protocols.usage import Usage
 
@@ -40,9 +42,17 @@ def print_plan(job: BestOfN[Any, Any]) -> None:
     print_line(Text(f"{count}, {job.max_concurrency} at a time, {limit}; Ctrl-C keeps the best"))
 
 
-def print_account(result: RunResult[Any], job: BestOfN[Any, Any]) -> None:
-    """Print to standard error what became of each candidate, how the run ended, and the best."""
-    for line in (Text(), *_table(result, job), *_summary(result)):
+def print_account(
+    result: RunResult[Any], job: BestOfN[Any, Any], ballot: Ballot | None = None
+) -> None:
+    """Print to standard error what became of each candidate, how the run ended, and the best.
+
+    Args:
+        result: of the run.
+        job: that was run.
+        ballot: how its outputs voted, if they did.
+    """
+    for line in (Text(), *_table(result, job), *_summary(result, ballot)):
         print_line(line)
 
 
@@ -96,7 +106,7 @@ def _listed(result: RunResult[Any], job: BestOfN[Any, Any]) -> list[Candidate[An
     return sorted(result.candidates, key=rank)
 
 
-def _summary(result: RunResult[Any]) -> list[Text]:
+def _summary(result: RunResult[Any], ballot: Ballot | None) -> list[Text]:
     counts = Counter(candidate.status for candidate in result.candidates)
     story = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
     lines = [Text(f"{len(result.candidates)} candidates: {story}")]
@@ -105,9 +115,24 @@ def _summary(result: RunResult[Any]) -> list[Text]:
     lines.append(Text(f"seed: {result.seed} (again with --seed)"))
     if result.usage.charged != Usage():
         lines.append(Text(f"usage: {costs(result.usage.charged)}"))
-    if result.selected is None or result.selected.score is None:
+    lines += [
+        Text(f"not counted, so the estimate was charged: #{each.candidate}, {each.what}", "yellow")
+        for each in result.usage.malformed
+    ]
+    if result.selected is None:
         lines.append(Text("best: none, no candidate was eligible", "yellow"))
-    else:
-        best = f"best: #{result.selected.index}, scored {number(result.selected.score.value)}"
-        lines.append(Text(best, "bold green"))
+        return lines
+    best = f"best: #{result.selected.index}"
+    if ballot is not None:
+        best += f", {_votes(result, ballot)}"
+    if result.selected.score is not None:
+        best += f", scored {number(result.selected.score.value)}"
+    lines.append(Text(best, "bold green"))
     return lines
+
+
+def _votes(result: RunResult[Any], ballot: Ballot) -> str:
+    votes = [ballot.vote(each.output or b"") for each in result.candidates if each.eligible]
+    winner = ballot.vote(result.output)
+    shown = on_one_line(winner or "", 40)
+    return f"{votes.count(winner)} of {len(votes)} votes for {shown!r}"
