@@ -162,11 +162,12 @@ class Unreadable(Usage):
 
     Attributes:
         why: what cannot be read, for people.
-        cost: not a number.
     """
 
     why: str
-    cost: Decimal = attrs.field(default=Decimal("NaN"), init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "cost", Decimal("NaN"))
 
 
 @attrs.frozen

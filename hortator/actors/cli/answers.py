@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Protocol
 
 from hortator.actors.cli.report import hand_over
@@ -69,7 +69,7 @@ class ToFile:
 
 
 @contextlib.contextmanager
-def opened(path: str | None) -> Iterator[Answers]:
+def opened(path: str | None) -> Generator[Answers]:
     """Where answers go: a file, ours alone for as long, or standard output if that is None.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from rich.text import Text
 
@@ -62,7 +62,7 @@ def run_many(text: bytes, prepared: Prepared, *, jobs: int, out: str | None) -> 
 
 
 @contextlib.contextmanager
-def _recording(path: str | None) -> Iterator[Recorder | None]:
+def _recording(path: str | None) -> Generator[Recorder | None]:
     """A recorder into this file, or None; what could not be written is told at the end."""
     if path is None:
         yield None
