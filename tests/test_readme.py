@@ -304,7 +304,11 @@ def test_the_flags_exist() -> None:
     known = {"--help"}
     for command in typer.main.get_command(app).commands.values():
         known.update(flag for each in command.params for flag in each.opts)
-    named = {flag for text in (*INLINE, RUN) for flag in re.findall(r"(?<!\S)--?[a-z]+(?:-[a-z]+)*", text)}
+    named = {
+        flag
+        for text in (*INLINE, RUN)
+        for flag in re.findall(r"(?<!\S)--?[a-z]+(?:-[a-z]+)*", text)
+    }
     assert named - known - {"-c"} == set()  # -c is Python's
     assert len(named) > 5
 
