@@ -358,13 +358,15 @@ def test_a_run_ends_exactly_where_its_extensions_lead(
 ) -> None:
     """Against a model that is too simple to be wrong: one number, moved while it is ahead."""
     latest = outer - GRACE
-    deadline, now = 1.0, 0.0
+    deadline, now, reason = 1.0, 0.0, "deadline"
     expected: list[bool] = []
     for pause, seconds in steps:
         now += pause
         ahead = now < deadline and deadline < latest
         expected.append(ahead)
         if ahead:
+            # At the very same instant the run's own deadline is the reason.
+            reason = "outer_deadline" if deadline + seconds > latest else "deadline"
             deadline = min(deadline + seconds, latest)
 
     async def main() -> None:
@@ -378,6 +380,6 @@ def test_a_run_ends_exactly_where_its_extensions_lead(
             result = await handle.result()
         assert answers == expected
         assert result.elapsed == deadline
-        assert result.stop_reason == ("outer_deadline" if deadline == latest else "deadline")
+        assert result.stop_reason == reason
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
