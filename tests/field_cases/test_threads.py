@@ -276,7 +276,7 @@ async def test_B21_plain_functions_block_a_thread_and_not_the_loop(
         hold.let_go()
         assert await runtime.drain(HOLDS) == ()
     assert result.elapsed <= 0.3 + GRACE + SLACK, "the blocking call held the run"
-    assert len(gaps) > 3
+    assert gaps, "the loop was not seen to go round"
     assert max(gaps) <= SLACK, "the blocking call held the loop"
     assert threading.get_ident() not in threads
     assert statuses(result) == [phase, "eligible", "eligible"], "the others did not get on"
