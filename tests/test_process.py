@@ -393,7 +393,7 @@ async def test_many_at_once_leave_nothing(traces: Traces) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(30):
                 nursery.start_soon(call, run)
-    assert time.monotonic() - begun < 0.2 + GRACE + 1.5
+    assert time.monotonic() - begun < 0.2 + GRACE + 0.5
     assert await traces.none_soon()
 
 

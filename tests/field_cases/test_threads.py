@@ -268,15 +268,15 @@ async def test_B21_plain_functions_block_a_thread_and_not_the_loop(
     async with open_runtime(grace=GRACE) as runtime, trio.open_nursery() as nursery:
         nursery.start_soon(tick)
         if phase == "generating":
-            job = job_of(callback, index_score, timeout=0.3)
+            job = job_of(callback, index_score, timeout=0.6)
         else:
-            job = job_of(quick, callback, timeout=0.3)
+            job = job_of(quick, callback, timeout=0.6)
         result = await runtime.run(job, "q")
         nursery.cancel_scope.cancel()
         hold.let_go()
         assert await runtime.drain(HOLDS) == ()
-    assert result.elapsed <= 0.3 + GRACE + SLACK, "the blocking call held the run"
-    assert gaps, "the loop was not seen to go round"
+    assert result.elapsed <= 0.6 + GRACE + SLACK, "the blocking call held the run"
+    assert len(gaps) > 3
     assert max(gaps) <= SLACK, "the blocking call held the loop"
     assert threading.get_ident() not in threads
     assert statuses(result) == [phase, "eligible", "eligible"], "the others did not get on"
