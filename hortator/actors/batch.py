@@ -8,21 +8,19 @@ run is around it.
 from __future__ import annotations
 
 import contextvars
-import inspect
 import math
 from typing import Any
 
 import trio
 
-from hortator.actors.callbacks import Failed, call_user
+from hortator.actors.callbacks import Failed, await_too, call_user
 from hortator.actors.crew import Crew, Seat
-from hortator.actors.threads import GIVEN_UP, ThreadCall
+from hortator.actors.threads import ThreadCall
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.batch import Batch, items_of, read_batch
-from hortator.protocols.candidate import Generated, Status
+from hortator.protocols.candidate import Status
 from hortator.protocols.copying import private_copy
 from hortator.protocols.errors import InvalidScore, RunStopping
-from hortator.protocols.usage import Usage
 
 
 class BatchCall:
@@ -96,7 +94,7 @@ async def batch_scorer(crew: Crew, seat: Seat) -> None:
 async def _score(crew: Crew, seat: Seat, batch: Batch) -> None:
     """Make one call, and hand out what it comes to; if it is cancelled, all in it are cut."""
     role, space = crew.scorer_role, crew.context.copy()
-    shown = tuple(_shown(attempt) for attempt in batch.attempts)
+    shown = tuple(attempt.shown() for attempt in batch.attempts)
     args = (private_copy(crew.state.request), shown, BatchCall(crew, batch))
     came_back = False
     try:
@@ -115,11 +113,6 @@ async def _score(crew: Crew, seat: Seat, batch: Batch) -> None:
         _fail(crew, batch, answer)
     else:
         _hand_out(crew, batch, answer)
-
-
-def _shown(attempt: Attempt) -> Generated[Any]:
-    spent = attempt.lease.generation
-    return Generated(attempt.index, attempt.output, Usage() if spent is None else Usage.of(spent))
 
 
 def _started(batch: Batch) -> None:
@@ -152,13 +145,9 @@ async def _in_thread(
         value = await thread.run(crew.scorer_role.function, args, space, may_start)
     finally:
         seat.thread = None
-    if value is GIVEN_UP or not inspect.isawaitable(value) or batch.detached:
+    if batch.detached:
         return value
-    if args[-1].stopping:  # a coroutine begins at its first await, and that is now
-        if inspect.iscoroutine(value):
-            value.close()
-        return Failed(RunStopping("told to stop before its first line"))
-    return await call_user(lambda: value, (), space, batch)
+    return await await_too(value, lambda: args[-1].stopping, space, batch)
 
 
 def _fail(crew: Crew, batch: Batch, answer: Any) -> None:
@@ -184,7 +173,7 @@ def _hand_out(crew: Crew, batch: Batch, answer: Any) -> None:
     except InvalidScore as error:
         for position, item in enumerate(items):
             # What it cost is spent all the same. Whose it was can't be told any more.
-            _record_usage(attempts[min(position, len(attempts) - 1)], item)
+            _record_cost(attempts[min(position, len(attempts) - 1)], item)
         for attempt in batch.unsettled:
             state.failed(attempt, error, now)
         return
@@ -192,13 +181,12 @@ def _hand_out(crew: Crew, batch: Batch, answer: Any) -> None:
         if attempt.ended:
             continue
         if isinstance(score, InvalidScore):
-            _record_usage(attempt, item)
+            _record_cost(attempt, item)
             state.failed(attempt, score, now)
         else:
             state.scored(attempt, score, now)
 
 
-def _record_usage(attempt: Attempt, item: Any) -> None:
-    usage = getattr(item, "usage", None)
-    if isinstance(usage, Usage) and not attempt.ended:
-        attempt.book.record(attempt.lease, "scoring", usage)
+def _record_cost(attempt: Attempt, item: Any) -> None:
+    if not attempt.ended:
+        attempt.record_cost(item)

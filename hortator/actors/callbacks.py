@@ -17,6 +17,7 @@ What can come out of a callback:
 from __future__ import annotations
 
 import contextvars
+import inspect
 import math
 import types
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,20 +25,16 @@ from typing import Any, Protocol
 
 import trio
 
-from hortator.protocols.errors import StrayCancelled
+from hortator.protocols.asking import Raised
+from hortator.protocols.errors import RunStopping, StrayCancelled
 
 _COROUTINE: object = types.CoroutineType
 
 
-class Failed:
-    """What a callback raised."""
+class Failed(Raised):
+    """What a callback raised, routed."""
 
-    error: BaseException
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
+    __slots__ = ()
 
 
 class Interrupt(Failed):
@@ -121,6 +118,30 @@ def call_now(
         return context.run(_call, function, args)
     except BaseException as error:  # noqa: BLE001  # the one place: routed
         return _routed(error)
+
+
+async def await_too(
+    value: Any, stopping: Callable[[], bool], context: contextvars.Context, watch: Stepped
+) -> Any:
+    """What a sync callback has returned; if that is an awaitable, it is awaited by these rules.
+
+    Args:
+        value: what it returned, or `Failed`.
+        stopping: whether it was told to stop. A coroutine begins at its first await, and that is
+            now, so one that was told does not begin.
+        context: where it runs.
+        watch: is told each step.
+
+    Raises:
+        trio.Cancelled: a scope around the caller is cancelled, as of `call_user`.
+    """
+    if not inspect.isawaitable(value):
+        return value
+    if stopping():
+        if inspect.iscoroutine(value):
+            value.close()
+        return Failed(RunStopping("told to stop before its first line"))
+    return await call_user(lambda: value, (), context, watch)
 
 
 @trio.lowlevel.enable_ki_protection

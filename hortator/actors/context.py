@@ -29,7 +29,7 @@ from hortator.protocols.run import RunState
 from hortator.protocols.scoring import read_score
 from hortator.protocols.seeds import candidate_seed
 from hortator.protocols.showing import shown
-from hortator.protocols.usage import DIMENSIONS, Usage, dollars
+from hortator.protocols.usage import Usage
 
 current: contextvars.ContextVar[Context | None] = contextvars.ContextVar(
     "hortator candidate", default=None
@@ -107,13 +107,9 @@ class Context:
     def remaining(self) -> Remaining:
         """What is left: seconds to the deadline, amounts of the lease (None: not limited)."""
         deadline, lease = self.deadline, self.attempt.lease
-        left: dict[str, Any] = {}
-        for position in lease.rates.limited:
-            amount = max(0, lease.cap[position] - lease.used(position))
-            name = DIMENSIONS[position]
-            left[name] = dollars(amount) if name == "cost" else amount
+        left = [(p, lease.cap[p] - lease.used(p)) for p in lease.rates.limited]
         now = self.around.clock.current_time()
-        return Remaining(seconds=None if deadline is None else max(0.0, deadline - now), **left)
+        return Remaining.of(None if deadline is None else max(0.0, deadline - now), left)
 
     @trio.lowlevel.enable_ki_protection
     def charge(self, usage: Usage) -> None:

@@ -8,14 +8,13 @@ that somebody else can generate meanwhile.
 from __future__ import annotations
 
 import contextvars
-import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import trio
 
-from hortator.actors.callbacks import Failed, Interrupt, call_user
+from hortator.actors.callbacks import Interrupt, await_too
 from hortator.actors.cleanups import Cleanups
 from hortator.actors.mailbox import open_mailbox
 from hortator.actors.observer import Subscription
@@ -27,7 +26,6 @@ from hortator.protocols.attempt import Attempt
 from hortator.protocols.batch import as_batch
 from hortator.protocols.candidate import Status
 from hortator.protocols.deadlines import Grace, grace_from
-from hortator.protocols.errors import RunStopping
 from hortator.protocols.messages import Look, Role
 from hortator.protocols.run import RunState
 from hortator.protocols.signatures import is_async
@@ -329,13 +327,9 @@ class Crew(Places):
             )
         finally:
             seat.thread = None
-        if inspect.isawaitable(value) and not attempt.ended:
-            if attempt.ctx.stopping:  # a coroutine begins at its first await, and that is now
-                if inspect.iscoroutine(value):
-                    value.close()
-                return Failed(RunStopping("told to stop before its first line"))
-            value = await call_user(lambda: value, (), attempt.space, attempt)
-        return value
+        if attempt.ended:
+            return value
+        return await await_too(value, lambda: attempt.ctx.stopping, attempt.space, attempt)
 
     def was_cut(self, attempt: Attempt) -> None:
         """A callback let its cancellation through: record the end that this is."""

@@ -19,7 +19,7 @@ import trio
 
 from hortator.actors.callbacks import Failed, Interrupt, call_now, call_user
 from hortator.actors.threads import ThreadCall, Threads
-from hortator.protocols.asking import Asking, AskingFailed, Raised
+from hortator.protocols.asking import Asking, AskingFailed
 from hortator.protocols.signatures import is_async
 
 _NO_MORE = object()
@@ -169,9 +169,8 @@ class JobCall:
 
     def _next(self, value: Any) -> tuple[Any, ...] | None:
         """What the script asks for next, given what came of the call before; None at its end."""
-        answer = Raised(value.error) if isinstance(value, Failed) else value
         try:
-            return self._script.send(answer)
+            return self._script.send(value)
         except StopIteration as end:
             self.answered, self.outcome = True, end.value
         except AskingFailed as failed:

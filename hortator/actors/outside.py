@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import trio
 
-from hortator.actors.callbacks import Failed, Interrupt, call_now
+from hortator.actors.callbacks import Interrupt, call_now
 from hortator.actors.crew import Crew
 from hortator.actors.jobcall import JobCall
 from hortator.actors.mailbox import waiting
-from hortator.protocols.asking import Asking, Raised, build_each
+from hortator.protocols.asking import Asking, build_each
 from hortator.protocols.attempt import Attempt
 from hortator.protocols.deadlines import Grace, Window
 from hortator.protocols.stopping import StopReason
@@ -88,7 +88,7 @@ class Caller(Crew):
         value = call_now(function, args, self.context.copy())
         if isinstance(value, Interrupt):
             self._interrupted(value.error)
-        return Raised(value.error) if isinstance(value, Failed) else value
+        return value
 
     def on_stop(self, now: float) -> None:
         """The run was told to stop, and so is the callback at work, if there is one."""

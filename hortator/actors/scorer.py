@@ -10,12 +10,9 @@ from __future__ import annotations
 from hortator.actors.callbacks import Failed, call_user
 from hortator.actors.crew import Crew, Seat
 from hortator.protocols.attempt import Attempt
-from hortator.protocols.candidate import Generated, Status
+from hortator.protocols.candidate import Status
 from hortator.protocols.errors import InvalidScore
 from hortator.protocols.scoring import read_score
-from hortator.protocols.usage import Usage
-
-_NO_USAGE = Usage()
 
 
 async def scorer(crew: Crew, seat: Seat, attempt: Attempt) -> None:
@@ -23,9 +20,8 @@ async def scorer(crew: Crew, seat: Seat, attempt: Attempt) -> None:
 
     If it is cancelled, the candidate is cut with its output kept and without a score.
     """
-    state, role, lease = crew.state, crew.scorer_role, attempt.lease
-    spent = _NO_USAGE if lease.generation is None else Usage.of(lease.generation)
-    shown = Generated(attempt.index, attempt.output, spent)
+    state, role = crew.state, crew.scorer_role
+    shown = attempt.shown()
     attempt.status = Status.SCORING
     came_back = False
     try:
@@ -56,9 +52,7 @@ async def scorer(crew: Crew, seat: Seat, attempt: Attempt) -> None:
     try:
         score = read_score(answer)
     except InvalidScore as error:
-        usage = getattr(answer, "usage", None)
-        if isinstance(usage, Usage):  # what an unusable score cost is spent all the same
-            attempt.book.record(lease, "scoring", usage)
+        attempt.record_cost(answer)
         state.failed(attempt, error, now)
     else:
         state.scored(attempt, score, now)

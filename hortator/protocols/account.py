@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 
 from hortator.protocols.attribution import Attribution, node, sum_of
@@ -13,11 +11,9 @@ from hortator.protocols.interfaces import Remaining
 from hortator.protocols.ledger import Book, Lease
 from hortator.protocols.pool import Pool
 from hortator.protocols.usage import (
-    DIMENSIONS,
     NOTHING,
     Usage,
     UsageReport,
-    dollars,
     exact,
     minus,
     plus,
@@ -115,13 +111,12 @@ class Account:
 
         Limits of the accounts above may leave less.
         """
-        left: dict[str, Any] = {}
-        for pool in self._own:
-            for position, limit in self._limits:
-                amount = max(0, limit - pool.spent[position] - pool.held[position])
-                name = DIMENSIONS[position]
-                left[name] = dollars(amount) if name == "cost" else amount
-        return Remaining(seconds=None, **left)
+        left = [
+            (position, limit - pool.spent[position] - pool.held[position])
+            for pool in self._own
+            for position, limit in self._limits
+        ]
+        return Remaining.of(None, left)
 
     def begin(self, book: Book) -> None:
         """A run of its own has started (a nested one draws on a lease instead)."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from hortator.protocols.attribution import Attribution
-from hortator.protocols.candidate import Effect, EffectKind, EffectState, Status
+from hortator.protocols.candidate import Effect, EffectKind, EffectState, Generated, Status
 from hortator.protocols.lease import Lease
 from hortator.protocols.ledger import Book
 from hortator.protocols.scoring import Score
-from hortator.protocols.usage import Amounts
+from hortator.protocols.usage import Amounts, Usage
+
+_NO_USAGE = Usage()
 
 
 class Declared:
@@ -117,3 +119,14 @@ class Attempt:
         self.book = book
         self.started = started
         self.limit = limit
+
+    def shown(self) -> Generated[Any]:
+        """What a scorer sees of it."""
+        spent = self.lease.generation
+        return Generated(self.index, self.output, _NO_USAGE if spent is None else Usage.of(spent))
+
+    def record_cost(self, answer: object) -> None:
+        """What an unusable score cost is spent all the same: record it, if the answer has it."""
+        usage = getattr(answer, "usage", None)
+        if isinstance(usage, Usage):
+            self.book.record(self.lease, "scoring", usage)

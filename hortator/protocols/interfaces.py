@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 
-from hortator.protocols.usage import Usage
+from hortator.protocols.usage import COST, DIMENSIONS, Usage, dollars
 
 Req = TypeVar("Req")
 Out = TypeVar("Out")
@@ -39,6 +39,15 @@ class Remaining:
     output_tokens: int | None = None
     total_tokens: int | None = None
     cost: Any = None
+
+    @classmethod
+    def of(cls, seconds: float | None, amounts: Iterable[tuple[int, int]]) -> Remaining:
+        """So much time, and of each dimension (by its position) so much; none is below zero."""
+        left: dict[str, Any] = {}
+        for position, amount in amounts:
+            name, least = DIMENSIONS[position], max(0, amount)
+            left[name] = dollars(least) if position == COST else least
+        return cls(seconds=seconds, **left)
 
 
 class CandidateContext(Protocol):
