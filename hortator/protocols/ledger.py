@@ -99,12 +99,6 @@ class Book(Tally):
             waiter.ask()
         return waiter
 
-    def top_up(self, lease: Lease, usage: Usage) -> bool:
-        """Widen an open lease if there is room at this moment; see `ask_for_more`."""
-        waiter = self.ask_for_more(lease, usage)
-        waiter.withdraw()
-        return bool(waiter.granted)
-
     def has_room(self, amounts: Amounts) -> bool:
         """Whether so much could be set aside at this moment."""
         ask = Waiter(self, (self, *self.pools), ASIDE, amounts, None)

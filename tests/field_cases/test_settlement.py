@@ -27,6 +27,7 @@ from tests.field_cases.scenes import (
     tokens,
     virtually,
 )
+from tests.rules.asks import top_up
 
 ESTIMATE = 10
 
@@ -65,13 +66,13 @@ def test_B43_the_second_settlement_is_counted_and_changes_nothing(
     assert other is not None
     if reported:
         ledger.record(lease, "generating", tokens(reported))
-        ledger.top_up(lease, tokens(3))
+        top_up(ledger, lease, tokens(3))
     assert first(ledger, lease) is not None
     before = (list(ledger.settled), list(ledger.reserved), ledger.reported, ledger.estimated)
     for times in (1, 2, 3):
         assert second(ledger, lease) is None, "the second settlement was taken for a first one"
         assert ledger.double_settlements == ledger.report().double_settlements == times
-        assert not ledger.top_up(lease, tokens(1)), "a settled lease was widened"
+        assert not top_up(ledger, lease, tokens(1)), "a settled lease was widened"
         ledger.check()
     after = (list(ledger.settled), list(ledger.reserved), ledger.reported, ledger.estimated)
     assert after == before, "a second settlement changed the totals"

@@ -17,6 +17,7 @@ from hortator import Budget, InvalidJob, LeaseExceeded, Usage, UsageReport
 from hortator.protocols.budget import limits_of
 from hortator.protocols.ledger import Book, Lease, Phase, Rates
 from hortator.protocols.usage import MOST, NOTHING, Malformed, exact
+from tests.rules.asks import top_up
 
 ONE_CALL = Usage(model_calls=1)
 
@@ -67,7 +68,7 @@ def test_a_denied_reservation_reserves_nothing_in_any_dimension() -> None:
     lease = granted(book)
     assert book.reserve(1) is None, "60 of 50 tokens were promised"
     assert book.report().outstanding == Usage(model_calls=1, total_tokens=30)
-    assert book.top_up(lease, Usage(model_calls=9, total_tokens=20)), "the denied one holds some"
+    assert top_up(book, lease, Usage(model_calls=9, total_tokens=20)), "the denied one holds some"
 
 
 def test_an_amount_that_fits_exactly_is_granted() -> None:
@@ -88,8 +89,8 @@ def test_what_was_settled_counts_against_the_limit_and_what_was_not_used_is_free
     book.record(lease, "generating", Usage(total_tokens=5))
     settled(book, lease)
     second = granted(book)
-    assert not book.top_up(second, Usage(total_tokens=26)), "5 + 30 + 26 of 60"
-    assert book.top_up(second, Usage(total_tokens=25)), "the 25 that were not used are not free"
+    assert not top_up(book, second, Usage(total_tokens=26)), "5 + 30 + 26 of 60"
+    assert top_up(book, second, Usage(total_tokens=25)), "the 25 that were not used are not free"
 
 
 # -- top up --------------------------------------------------------------------------------------
@@ -98,9 +99,9 @@ def test_what_was_settled_counts_against_the_limit_and_what_was_not_used_is_free
 def test_a_top_up_widens_the_lease_in_all_dimensions_or_changes_nothing() -> None:
     book = a_book(Budget(model_calls=5, total_tokens=100), generation=Usage(total_tokens=40))
     lease = granted(book)
-    assert book.top_up(lease, Usage(model_calls=1, total_tokens=60))
+    assert top_up(book, lease, Usage(model_calls=1, total_tokens=60))
     before = book.report().outstanding
-    assert not book.top_up(lease, Usage(model_calls=1, total_tokens=1)), "no token is left"
+    assert not top_up(book, lease, Usage(model_calls=1, total_tokens=1)), "no token is left"
     assert book.report().outstanding == before == Usage(model_calls=1, total_tokens=100)
     book.check()
 
@@ -113,7 +114,7 @@ def test_a_malformed_top_up_is_refused_with_a_hint(usage: Usage) -> None:
     book = a_book()
     lease = granted(book)
     with pytest.raises(InvalidJob, match=r"reserve\(\) was asked for .*from 0 up"):
-        book.top_up(lease, usage)
+        top_up(book, lease, usage)
     assert book.report().outstanding == ONE_CALL
 
 
@@ -121,7 +122,7 @@ def test_a_settled_lease_cannot_be_widened() -> None:
     book = a_book()
     lease = granted(book)
     settled(book, lease)
-    assert not book.top_up(lease, ONE_CALL)
+    assert not top_up(book, lease, ONE_CALL)
     assert book.report().outstanding == Usage()
 
 
@@ -318,7 +319,7 @@ def test_w_bon_24_a_reservation_that_would_overflow_is_denied_though_nothing_is_
     book = a_book(generation=Usage(total_tokens=MOST))
     lease = granted(book)
     assert book.reserve(1) is None
-    assert not book.top_up(lease, Usage(total_tokens=1))
+    assert not top_up(book, lease, Usage(total_tokens=1))
     assert book.report().outstanding == Usage(total_tokens=MOST)
     settled(book, lease, generated=False, scored=False)
     assert book.report().outstanding == Usage()

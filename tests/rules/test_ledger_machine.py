@@ -27,6 +27,7 @@ from hortator import Budget, InvalidJob, LeaseExceeded, Usage
 from hortator.protocols.budget import limits_of
 from hortator.protocols.ledger import Book, Lease, Phase as Part, Rates
 from hortator.protocols.usage import DIMENSIONS, MOST, exact
+from tests.rules.asks import top_up
 
 Sum = dict[str, int]
 """An amount by the name of its dimension; money in nano-dollars. Grows without a limit."""
@@ -225,7 +226,7 @@ class BookMachine(RuleBasedStateMachine):
     def top_up(self, which: int, usage: Usage) -> None:
         held, asked = self.pick(which, "run"), as_sum(usage)
         expected = self.fits(asked)
-        assert self.book.top_up(held.lease, usage) == expected, f"asked {asked}"
+        assert top_up(self.book, held.lease, usage) == expected, f"asked {asked}"
         if expected:
             held.cap = shown(added([held.cap, asked]))
             self.reached.add("topped up")
@@ -233,13 +234,13 @@ class BookMachine(RuleBasedStateMachine):
     @precondition(has("closed"))
     @rule(which=indices, usage=any_usage)
     def top_up_when_closed(self, which: int, usage: Usage) -> None:
-        assert not self.book.top_up(self.pick(which, "closed").lease, usage)
+        assert not top_up(self.book, self.pick(which, "closed").lease, usage)
 
     @precondition(has("run"))
     @rule(which=indices, report=malformed)
     def top_up_by_nonsense(self, which: int, report: tuple[Usage, str]) -> None:
         with pytest.raises(InvalidJob):
-            self.book.top_up(self.pick(which, "run").lease, report[0])
+            top_up(self.book, self.pick(which, "run").lease, report[0])
 
     @precondition(has("run", "runtime"))
     @rule(which=indices, phase=phases, usage=any_usage)
