@@ -93,13 +93,12 @@ class Caller(Crew):
     def on_stop(self, now: float) -> None:
         """The run was told to stop, and so is the callback at work, if there is one."""
         super().on_stop(now)
+        self.limit_call(now)
+
+    def limit_call(self, now: float) -> None:
+        """Say anew how long the callback at work may take, if there is one."""
         if self.call is not None and not self.call.over:
             self._limit(self.call, now)
-
-    def move_call(self) -> None:
-        """The deadline was moved: so is the end of the callback at work, if there is one."""
-        if self.call is not None and not self.call.over:
-            self._limit(self.call, self.clock.current_time())
 
     # -- the two callbacks -----------------------------------------------------------------------
 

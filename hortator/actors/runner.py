@@ -118,7 +118,7 @@ class Run(Caller):
         self.window, state.deadline = window, window.deadline
         if self._field is not None:  # else it takes the deadline when it is opened
             self._field.cancel_scope.deadline = window.deadline
-        self.move_call()
+        self.limit_call(self.clock.current_time())
         self.follow_deadline()
         self.cleanups.move()
         self.wake()

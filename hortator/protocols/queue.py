@@ -35,6 +35,7 @@ class Waiter:
         lease: to widen; None until a new one is granted.
         nodes: where there has to be room, from the book up.
         granted: the answer; None while it waits.
+        arrival: its place in the order in which all asks were put.
         on_answer: called when an ask that had to wait has its answer.
     """
 
@@ -43,12 +44,13 @@ class Waiter:
     lease: Lease | None
     nodes: Sequence[Node]
     granted: bool | None
+    arrival: int
     on_answer: Callable[[], None]
 
     __slots__ = (
-        "_arrival",
         "_at",
         "_book",
+        "arrival",
         "asked",
         "granted",
         "index",
@@ -69,7 +71,7 @@ class Waiter:
         self.index, self.asked, self.lease = index, asked, lease
         self.granted = None
         self.on_answer = _nobody_waits
-        self._arrival = next(_arrivals)
+        self.arrival = next(_arrivals)
         self._at: Node | None = None
 
     def ask(self) -> None:
@@ -119,7 +121,7 @@ class Waiter:
         """The first node that has no room, or somebody waiting who came earlier."""
         for node in self.nodes:
             first = node.waiters[0] if node.waiters else None
-            if first is not None and first._arrival < self._arrival:
+            if first is not None and first.arrival < self.arrival:
                 return node
             if node.lacks(self.asked):
                 return node
@@ -137,14 +139,9 @@ class Waiter:
         self._stand_at(to)
 
     @property
-    def arrival(self) -> int:
-        """Its place in the order in which all asks were put."""
-        return self._arrival
-
-    @property
     def rank(self) -> tuple[int, int]:
         """Who is denied first: the highest index; of equals, who came last."""
-        return self.index, self._arrival
+        return self.index, self.arrival
 
     def _stand_at(self, node: Node) -> None:
         self._at = node
