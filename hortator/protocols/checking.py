@@ -42,13 +42,15 @@ def seconds(name: str, value: Any, *, optional: bool = True) -> None:
     number(name, value, least=0.0, hint=f"seconds from 0 up{none}")
 
 
-def whole(name: str, value: Any, *, least: int = 1, example: int = 4) -> None:
+def whole(name: str, value: Any, *, least: int = 1, example: int = 4, of: str = "") -> None:
     """Refuse what is no whole number from `least` up.
 
     Raises:
-        InvalidJob: it is.
+        InvalidJob: it is; `of` is the function whose argument it is, for the message.
     """
     if type(value) is not int or value < least:
+        written = f"{name}={shown(value)}"
         raise InvalidJob(
-            f"{name}={shown(value)}: write a whole number from {least} up, such as {name}={example}"
+            f"{f'{of}({written})' if of else written}: write a whole number from {least} up,"
+            f" such as {name}={example}"
         )

@@ -112,7 +112,7 @@ def successive_halving(eta: int = 2, rungs: int | None = None) -> StopRule:
     ...     return len(candidate.output)
     >>> job = BestOfN(generate=generate, score=score, n=8, stop=successive_halving(eta=2))
     """
-    whole("eta", eta, least=2)
+    whole("eta", eta, least=2, example=3, of="successive_halving")
     if rungs is not None:
-        whole("rungs", rungs)
+        whole("rungs", rungs, example=2, of="successive_halving")
     return SuccessiveHalving(eta=eta, rungs=rungs)
